@@ -94,8 +94,8 @@ impl GatewayApi {
         if is_ours { addresses_of(service) } else { Vec::new() }
     }
 
-    /// The objects of namespaces whose part of a text is greater than their share, with their bytes. `closed` of the text
-    /// has room of its own. What no object owns comes first, such as the operator's own sections.
+    /// The objects of namespaces whose part of a text is greater than their share, with their bytes. `closed` bytes of
+    /// the text have room of their own. What no object owns comes first, such as the operator's own sections.
     fn beyond(&self, text: &str, owners: &Owners, closed: usize) -> BTreeMap<(Kind, Name), usize> {
         let created = |(kind, name): &(Kind, Name)| self.cluster.created(*kind, name);
         let mut sizes = sizes(text, owners);
@@ -123,8 +123,8 @@ impl GatewayApi {
         self.forget_unless(before)
     }
 
-    /// Forgets what was made unless this is how much is left out. With the same list, the memo stays: endpoints must still
-    /// move in the config that runs.
+    /// Forgets what was made with another list, and returns whether it is another one. With the same list, the memo
+    /// stays: endpoints must still move in the config that runs.
     fn forget_unless(&mut self, before: [usize; 7]) -> bool {
         let is_changed = left_out(&self.options) != before;
         if is_changed && let Some(memo) = &mut self.memo {
@@ -149,7 +149,7 @@ impl GatewayApi {
     /// The endpoints of upstreams of these Services that run, although the last translation does not have them. Their
     /// pods come and go as those of the others do.
     ///
-    /// If the last translation has panicked, this is the case of all that runs.
+    /// If the last translation has panicked, these are all upstreams that run.
     fn left_behind<'a>(&mut self, services: impl Iterator<Item = &'a Name>) -> Vec<(Arc<str>, Arc<Supply>)> {
         let mut all = Vec::new();
         let has_panicked = self.memo.is_none();

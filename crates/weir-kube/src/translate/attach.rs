@@ -132,8 +132,8 @@ pub(super) fn attach<'c>(
     attached
 }
 
-/// Tells whoever wrote a route of Gateways that are left out. The status of the route says only that they accept it, and
-/// theirs may stand in a namespace that its owner cannot read.
+/// Adds a notice to a route for each of its Gateways that is left out. The status of the route says only that the
+/// Gateway accepts it, and the owner of the route may not be able to read the Gateway's.
 pub(super) fn tell_of_gateways(cx: &mut Cx<'_>, (kind, meta): (Kind, &Meta), attached: &Attached<'_>) {
     let gateways = attached.parents.iter().filter(|parent| parent.wrong.is_none());
     let gateways: BTreeSet<&Name> = gateways.map(|parent| &parent.gateway).collect();

@@ -5,7 +5,7 @@
 //! its certificates and its routes, and nothing of another's.
 
 use super::backends::nowhere;
-use super::listeners::{Gate, Listener, Protocol};
+use super::listeners::{Closed, Gate, Listener, Protocol};
 use super::{Cx, MAX_LISTENERS, Rank, answer, unsupported};
 use crate::names;
 use crate::objects::{Kind, Name};
@@ -58,15 +58,15 @@ pub(super) fn lay_out(cx: &Cx<'_>, gate: &mut Gate<'_>) {
     gate.closed = closed(gate);
 }
 
-/// The hosts that requests of a wider listener of the port must not be for, because a listener has asked for them that
-/// is refused: the routes of the wider one are not meant for them, and may lack what guards them.
-fn closed<'c>(gate: &Gate<'c>) -> BTreeMap<u16, BTreeMap<String, Option<&'c Name>>> {
+/// The hosts of refused listeners that a wider listener of the port would otherwise get. Its routes are not meant for
+/// these hosts, and may lack what guards them.
+fn closed<'c>(gate: &Gate<'c>) -> Closed<'c> {
     let place = |listener: &Listener<'_>| (listener.spec.port, listener.protocol.family());
     let mut served: BTreeMap<(u16, u8), BTreeSet<Option<String>>> = BTreeMap::new();
     for listener in gate.listeners.iter().filter(|listener| listener.weir.is_some()) {
         served.entry(place(listener)).or_default().insert(listener.told_apart_by());
     }
-    let mut closed: BTreeMap<u16, BTreeMap<String, Option<&'c Name>>> = BTreeMap::new();
+    let mut closed = Closed::new();
     for listener in gate.listeners.iter().filter(|listener| listener.weir.is_none()) {
         let (Some(host), Some(beside)) = (listener.told_apart_by(), served.get(&place(listener))) else {
             continue;
@@ -74,7 +74,7 @@ fn closed<'c>(gate: &Gate<'c>) -> BTreeMap<u16, BTreeMap<String, Option<&'c Name
         let is_served = |host: String| beside.contains(&Some(host));
         // Whoever has the same host may be the older one.
         if !is_served(host.clone()) && (beside.contains(&None) || wildcards(&host).any(is_served)) {
-            closed.entry(listener.spec.port).or_default().entry(host).or_insert(listener.set);
+            closed.entry(listener.spec.port).or_default().entry(host).or_insert(owner(gate, listener));
         }
     }
     closed
@@ -250,8 +250,7 @@ fn closed_hosts<'g>(
     free: &mut usize,
 ) -> Vec<(&'g str, (Kind, &'g Name))> {
     let (mut hosts, mut told) = (Vec::new(), BTreeSet::new());
-    for (host, set) in gate.closed.get(&port).into_iter().flatten() {
-        let (kind, name) = set.map_or((Kind::Gateway, gate.name), |set| (Kind::ListenerSet, set));
+    for (host, &(kind, name)) in gate.closed.get(&port).into_iter().flatten() {
         let is_free = *free > 0 && cx.refused(kind, name).is_none();
         if is_free || cx.room.take(&name.namespace, CLOSED_HOST + 2 * host.len()) {
             *free -= usize::from(is_free);
@@ -305,7 +304,8 @@ fn keep_hosts_apart(cx: &mut Cx<'_>, gate: &Gate<'_>, all: &[&Listener<'_>]) {
 /// Keeps the HTTPS listeners of a port apart. A client may send a request for the host of one of them over a connection
 /// to another: 421 lets it connect anew.
 ///
-/// Two routes say so for all these listeners. One for each pair of them would make a config too long that has a hundred.
+/// Two routes do this for all these listeners. With one for each pair, a hundred listeners would make the config too
+/// long.
 fn keep_connections_apart(
     cx: &mut Cx<'_>,
     gate: &Gate<'_>,

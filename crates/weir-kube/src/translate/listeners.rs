@@ -38,10 +38,12 @@ pub(super) struct Gate<'c> {
     pub(super) sets: Vec<Set<'c>>,
     /// Whether the certificate for Services can be used, if there is one.
     pub(super) client_certificate: Option<Result<(), Problem>>,
-    /// The hosts of refused listeners whose requests a wider listener would get, by port, each with its ListenerSet if it
-    /// stands in one.
-    pub(super) closed: BTreeMap<u16, BTreeMap<String, Option<&'c Name>>>,
+    pub(super) closed: Closed<'c>,
 }
+
+/// The hosts of refused listeners that a wider listener would otherwise get, by port, each with the object that asks
+/// for it.
+pub(super) type Closed<'c> = BTreeMap<u16, BTreeMap<String, (Kind, &'c Name)>>;
 
 /// A ListenerSet that names one of our Gateways.
 pub(super) struct Set<'c> {

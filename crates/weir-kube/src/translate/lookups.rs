@@ -11,7 +11,7 @@ use crate::objects::{
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-/// An object that was looked at. Of the kinds that are read by namespace, the name is empty.
+/// An object that was looked at. For kinds that are read by namespace, the name is empty.
 pub(super) type Look = (Kind, Name);
 
 /// The objects of a cluster, and those that were looked at.
@@ -87,8 +87,8 @@ impl<'c> Lookups<'c> {
     }
 }
 
-/// What stands in the place of an object of this kind and name in the looks that it changes; `None` if no look at such
-/// an object is recorded, so that nobody knows who depends on it.
+/// The look that a change of this object concerns. `None` if looks at objects of this kind are not recorded, so nobody
+/// knows who depends on it.
 pub(super) fn changed_by(kind: Kind, name: &Name) -> Option<Look> {
     match kind {
         Kind::ConfigMap | Kind::Namespace | Kind::Service | Kind::WeirFilters => Some((kind, name.clone())),

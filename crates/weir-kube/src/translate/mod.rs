@@ -107,7 +107,7 @@ pub struct Options {
     pub refused_parts: BTreeMap<Arc<str>, ((Kind, Name), String)>,
     /// Our own namespace and the port of the admin listener in its pods: no backend of another namespace may lead there.
     pub admin: Option<(String, u16)>,
-    /// Where the admin API of this process listens, also if that is a loopback address. Where the pods are in the network
+    /// Where the admin API of this process listens, even if that is a loopback address: if the pods are in the network
     /// of their node, a Gateway may ask for its port.
     pub admin_address: Option<SocketAddr>,
     /// Addresses that were asked for and that no machine of ours has: nothing listens there.
@@ -293,8 +293,8 @@ impl<'c> Cx<'c> {
         }
     }
 
-    /// Tells whoever wrote a Service that it is left out: routes of other namespaces may have lost it too, and nothing of
-    /// ours stands in its status.
+    /// Adds a notice to each Service that is left out: routes of other namespaces may have lost it too, and we write no
+    /// statuses of Services.
     fn tell_of_services(&mut self) {
         let refused = self.options.refused.iter().filter(|((kind, _), _)| *kind == Kind::Service);
         self.notices.extend(refused.map(|((kind, name), why)| (*kind, name.clone(), unsupported(why))));

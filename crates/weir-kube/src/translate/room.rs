@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 /// What all namespaces have together: half of what the longest config leaves for the operator's own sections.
 const OF_ALL: usize = 512 << 10;
-/// A namespace has this part of what the others have left, 64 KiB at most: however many namespaces a tenant has, another
-/// one still has some room.
+/// A namespace may take an eighth of what the others have left, at most 64 KiB. However many namespaces a tenant has,
+/// another one still has some room.
 const PART: usize = 8;
 
 /// The bytes that one translation has used so far.
@@ -20,8 +20,8 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Takes so many bytes for an object of a namespace. False if the namespace would have more than it may; then nothing
-    /// is taken.
+    /// Takes so many bytes for an object of a namespace. False if the namespace would have more than it may, and then
+    /// nothing is taken.
     pub(super) fn take(&mut self, namespace: &str, bytes: usize) -> bool {
         let own = self.of_namespace.entry(namespace.to_owned()).or_default();
         let left = OF_ALL - (self.of_all - *own);

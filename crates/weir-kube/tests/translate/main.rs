@@ -6,8 +6,8 @@
 //!
 //! `WEIR_BLESS=1` writes the golden outputs.
 //!
-//! *Layout:* `cases.rs` runs all cases. `case.rs` reads one and asks where its requests go. The tests in the other files
-//! change a case, each file for one theme.
+//! *Layout:* `cases.rs` runs all cases. `case.rs` reads one and asks where its requests go. The other files change cases,
+//! each for one theme.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 

@@ -1,5 +1,5 @@
-//! What a replica writes to the cluster: the Lease, and while it leads, statuses, the objects of Gateways and Events. The
-//! machines decide; what they want is carried out here, and the results are messages to the loop.
+//! Writes to the cluster: the Lease and, while this replica leads, statuses, Events and the objects of Gateways. The
+//! machines of `watch/` decide. This file carries out their actions and sends the results to the loop as messages.
 
 use super::{Driver, Message};
 use crate::api::{ApiError, EVENT, LEASE, Write, watched};
