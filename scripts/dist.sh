@@ -25,8 +25,7 @@
 #                      These have placeholders, which are refused together with WEIR_SIGN_KEY.
 #   WEIR_BIN           packages this binary instead of building one with the profile dist
 #   WEIR_KUBE_BIN      weir-kube of the image; default: the one beside WEIR_BIN
-#   WEIR_PROFILE       profile to build with instead of dist
-#                      Without tar, deb, rpm and image, none is built, as the other kinds do not need it.
+#   WEIR_PROFILE       profile to build with instead of dist; only tar, deb, rpm and image need a build
 #   WEIR_VERSION       replaces the version of the binary
 #   WEIR_LIBC          C library in the tarball's name, if the binary brings its own: musl, which nobody has tried yet
 #   WEIR_COMPRESS      compression of packages: xz (default) or none, which is quick

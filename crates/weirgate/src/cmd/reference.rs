@@ -129,8 +129,11 @@ fn the_command_line_is_documented() {
 fn help_tells_what_exit_codes_mean() {
     let weir = Cli::command();
     for name in ["import", "prove", "test"] {
-        let about = weir.find_subcommand(name).and_then(Command::get_long_about).map(ToString::to_string);
-        assert!(about.is_some_and(|about| about.contains("\n\nExit code: 0 if ")), "{name}");
+        let command = weir.find_subcommand(name).unwrap();
+        let [line, about] =
+            [command.get_about(), command.get_long_about()].map(|text| text.unwrap().to_string());
+        assert!(about.contains("\n\nExit code: 0 if "), "{name}");
+        assert_eq!(about.lines().next(), Some(&*format!("{line}.")), "both say the same");
     }
 }
 
