@@ -190,8 +190,8 @@ pub(crate) struct Core {
     cuts: Cell<usize>,
     /// Tasks that wait for a connection to serve.
     pub(crate) lanes: RefCell<Vec<Rc<Lane<Box<Arrived>>>>>,
-    /// Tasks that wait for a request of a multiplexed connection, the one used last on top. This module need not know
-    /// their jobs.
+    /// Tasks that wait for a request of a multiplexed connection, the most recently used one last. Their jobs are a
+    /// matter of `connection::multiplexed`.
     request_lanes: RefCell<Vec<Rc<dyn Idle>>>,
     #[allow(clippy::vec_box)]
     // boxed, because the box is lent: moving a head would copy 200 bytes per exchange

@@ -29,7 +29,7 @@ impl<'a> ToRun<'a> {
     }
 
     /// The next filter. If the last one named the consumer, those of the consumer's plan come first.
-    #[inline(always)] // for each filter
+    #[inline(always)] // runs for each filter
     pub(crate) fn next(&mut self, snapshot: &Snapshot, handling: &Handling, cx: Option<&Cx>) -> Option<u32> {
         let caller = cx.and_then(Cx::consumer_index);
         let is_named = self.caller.is_some_and(|before| before != caller);

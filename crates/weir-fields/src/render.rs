@@ -572,7 +572,7 @@ mod tests {
                 request(of_request.as_bytes(), "https", &mut Plain, scratch, &mut Vec::new()).unwrap_err();
                 response(of_response.as_bytes(), false, &mut Plain, scratch, &mut Vec::new()).unwrap_err();
             }
-            // By themselves, because a head that is refused leaves nothing at all behind.
+            // In a loop of their own, because a refused head clears all known lines.
             for _ in 0..4 {
                 if !cut.ends_with('\n') {
                     trailers(cut.as_bytes(), &mut Plain, scratch, &mut Vec::new()).unwrap();

@@ -219,8 +219,8 @@ impl BodyReader {
     }
 }
 
-/// Keeps the trailer lines that may be forwarded; an error if one is malformed. Copies none if all may: those of every
-/// gRPC call pass here.
+/// Keeps the trailer lines that may be forwarded; an error if one is malformed. If all of them may, it copies nothing,
+/// because every gRPC call has trailers.
 fn check_trailers(lines: &mut Vec<u8>) -> Result<(), ()> {
     let mut kept: Option<Vec<u8>> = None;
     let mut at = 0;

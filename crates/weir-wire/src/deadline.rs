@@ -84,7 +84,7 @@ impl Deadline {
         self.poll_timer(cx, at)
     }
 
-    /// Apart, because nearly no poll gets here, and those that do not would save registers in vain.
+    /// Not inlined: few polls get here, and the others would save registers for nothing.
     #[inline(never)]
     fn poll_timer(&mut self, cx: &mut Context<'_>, at: Instant) -> Poll<()> {
         loop {

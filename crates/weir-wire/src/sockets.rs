@@ -29,17 +29,17 @@ use mio::{Events, Interest, Registry, Token};
 
 /// How many requests the clients of each [line](Sockets::singles) that the driver wakes per turn may bring: few, so that
 /// we answer a request while its data is still in the cache. An HTTP/2 client counts for as many as it brought last: 32
-/// such clients with 10 requests each would touch 3 MiB before the first answer. With so much under way a core is never
-/// idle, so this holds for busy cores too: as long as theirs took 32 clients, whatever they brought, the first busy
-/// moment led to the next (140 cache lines per request from memory instead of 55, row h2-h1).
+/// such clients with 10 requests each would touch 3 MiB before the first answer. The limit applies to busy cores too.
+/// When they took 32 clients regardless of what those brought, one busy moment led to the next: 140 cache lines per
+/// request came from memory instead of 55 (row h2-h1).
 pub(crate) const TAKEN: usize = 32;
 
 /// The sockets of one core.
 pub struct Sockets {
     registry: Registry,
     slots: RefCell<Slab<Rc<Slot>>>,
-    /// Clients that are ready, in the order in which they became ready. Those who brought several requests last are in a
-    /// line of their own, so that nobody with a single request waits for them.
+    /// Clients that are ready, in the order in which they became ready. Those whose last read brought several requests
+    /// have a line of their own, so that nobody with a single request waits for them.
     singles: RefCell<VecDeque<Name>>,
     bulk: RefCell<VecDeque<Name>>,
     /// Tasks that yielded and wait until the driver has polled the kernel once more.
@@ -188,7 +188,7 @@ impl Sockets {
         resting.into_iter().for_each(Waker::wake);
     }
 
-    /// Wakes the first clients of each line, until those are expected to bring `most` requests.
+    /// Wakes the first clients of each line, until we expect `most` requests from them.
     pub(crate) fn tell_lines(&self, most: usize) {
         for line in [&self.singles, &self.bulk] {
             let mut requests = 0;

@@ -402,7 +402,7 @@ impl<S: Server> Connection<S> {
         let repeats = arrival.repeats();
         let stream = arrival.accept(head.buffer_mut());
         let local = shared.core.local();
-        // Once per snapshot, rather than in each exchange. If the listener is gone, the exchange decides what follows.
+        // Here once per snapshot, not in each exchange. If the listener is gone, the exchange decides what follows.
         if self.generation != local.generation
             && let Some(serving) = local.serving(&shared.handle)
         {
@@ -443,11 +443,11 @@ impl<S: Server> Connection<S> {
     }
 }
 
-/// Runs one exchange after another, of any connection of the core. The state of an exchange takes some kilobytes. As long
-/// as each connection had lanes of its own, theirs was the memory that it had touched last when its previous requests
-/// came. Few exchanges are open at a time, so a core's lane is one that waits since a moment ago.
+/// Runs one exchange after another, of any connection of the core. The state of an exchange takes some kilobytes. Lanes of
+/// each connection's own would be out of the cache: last used when that connection's previous requests came. The core
+/// has few exchanges open at a time, so the lane that it takes was used a moment ago.
 ///
-/// Between two exchanges, it holds nothing of either, except a timer.
+/// Between two exchanges, a lane keeps only its timer.
 async fn serve_lane(core: Rc<Core>, lane: Rc<Lane<Job>>) {
     let mut deadline = Deadline::new();
     while let Some(job) = lane.next().await {

@@ -37,7 +37,7 @@ pub(super) enum Due {
     Wait,
 }
 
-/// An upstream's response that was replaced, or whose filters have not all seen it.
+/// An upstream's response that its filters replaced or hid, or that not all of them have seen yet.
 pub(super) struct Unfiltered<'a> {
     pub(super) reply: Reply<'a>,
     /// The filter that must wait, counted from the last, and for what.
@@ -454,8 +454,8 @@ impl Exchange<'_> {
         self.filter_response_rest(reply, due).await
     }
 
-    /// The same for an upstream's response. `None` if no filter waits for anything or replaces it: nearly always, and
-    /// without a future.
+    /// The same for an upstream's response, without a future. `None` if all filters are done and the response is to be
+    /// transferred: nearly always.
     pub(super) fn filter_at_hand<'a>(
         &mut self,
         attempt: &'a mut Option<Attempt>,
@@ -469,7 +469,7 @@ impl Exchange<'_> {
         Some(Box::new(Unfiltered { reply, due }))
     }
 
-    /// Runs them up to the first that must wait.
+    /// Runs the filters up to the first one that must wait.
     fn filter_response_on(&mut self, reply: &mut Reply<'_>) -> Option<(usize, Due)> {
         self.phase = Phase::Filtered;
         if let Some(cx) = &mut self.cx {

@@ -97,7 +97,7 @@ struct KeyAuth {
     keys: Keys,
     directory: Option<Arc<Directory>>,
     reads_authorization: bool,
-    /// Whether only the header may carry a key, and nothing stands before it.
+    /// Whether only the header may carry a key, without a scheme before it.
     is_header_alone: bool,
     challenge_missing: Vec<u8>,
     challenge_unknown: Vec<u8>,
@@ -227,8 +227,8 @@ impl Filter for KeyAuth {
 }
 
 impl KeyAuth {
-    /// The owner of the key in the header, if keys stand nowhere else, the request has one header of this name, and its
-    /// key was verified before. So it is with nearly all requests.
+    /// The owner of the key, if only the header may carry keys, the request has one header of this name, and its key was
+    /// verified before. That holds for nearly all requests.
     #[inline]
     fn known_at_once(&self, head: &RequestHead) -> Option<Owner> {
         if !self.is_header_alone {
@@ -239,7 +239,7 @@ impl KeyAuth {
         if keys.next().is_some() { None } else { self.keys.remembered(key) }
     }
 
-    /// Names the caller by the keys of the request, or decides.
+    /// Names the caller by the keys of the request, or returns what to answer.
     #[inline(never)]
     fn name_caller(&self, head: &mut RequestHead, cx: &mut Cx) -> Option<Flow> {
         if self.settings.path && cx.path_key().is_some() && has_key_segment(head.path()) {

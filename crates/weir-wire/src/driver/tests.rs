@@ -212,7 +212,7 @@ fn clients_are_told_also_beside_work_that_never_ends() {
     });
 }
 
-/// Hundreds of requests at once would keep the core busy, which would lead to the next such turn.
+/// A turn of hundreds of requests would keep the core busy, so the next turn would be as long.
 #[test]
 fn a_turn_of_a_busy_core_is_no_longer_than_another() {
     const CLIENTS: usize = 20;

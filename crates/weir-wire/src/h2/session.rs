@@ -300,8 +300,8 @@ mod tests {
     use crate::relay::{Framing, Relay};
     use weir_h1::BodyKind;
 
-    /// A client's connection without a socket, on which SETTINGS and a request have come; and that request's stream.
-    /// `flags` end the request's head.
+    /// A client's connection without a socket that has received SETTINGS and a request, and the request's stream.
+    /// `flags` belong to the request's HEADERS frame.
     fn asked(settings: &[u8], flags: u8) -> (Shared, H2Stream) {
         let floods = FloodLimits::default();
         let bounds = Bounds { streams: 8, text: 8192, heads: 64 * 1024, window: 256 * 1024, floods };

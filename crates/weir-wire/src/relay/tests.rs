@@ -121,7 +121,7 @@ async fn pauses_can_be_hidden() {
     tokio::join!(async { relaying.await.unwrap() }, talking);
 }
 
-/// It is written from where it was read. The body is finished by then, and yet not all in the output.
+/// The piece is written from the buffer into which it was read, so the body may be finished before all of it is sent.
 #[tokio::test]
 async fn a_large_last_piece_waits_for_its_receiver() {
     let ((mut from, mut sender), (mut to, mut receiver)) = (pair(), pair());

@@ -45,7 +45,7 @@ impl Sink for Texts {
         let before = text.len();
         let known = if may_repeat { self.repeats.recall(block, decoder, text) } else { None };
         if block.part != Part::Trailers {
-            // Behind a head that nobody has read yet, the text is not this head alone.
+            // If nobody has read the head before this one yet, the text holds both.
             kept.repeats = known.filter(|_| before == 0).map_or(0, |(_, id)| id);
         }
         let read = if let Some((facts, _)) = known {

@@ -102,7 +102,7 @@ fn a_response_and_its_trailers_repeat() {
     }
 }
 
-/// An id stands for the text that the next read returns, so that nobody keeps another head under it.
+/// An id names the whole text that the next read returns, so no other head may get it.
 #[test]
 fn an_interim_response_leaves_its_id_to_no_other() {
     let mut talk = Talk::client(&[]);
@@ -187,7 +187,7 @@ fn what_repeats_counts_as_any_head() {
     assert_eq!(talk.codec.repeats(slot), 0);
 }
 
-/// What trailers that are known hold is limited as if they were decoded.
+/// Known trailers count against the limit as if they were decoded.
 #[test]
 fn trailers_that_repeat_need_room() {
     let mut talk = Talk::server(Bounds { heads: 600, ..BOUNDS });
@@ -206,7 +206,7 @@ fn trailers_that_repeat_need_room() {
     }
 }
 
-/// A head that was cut because others held much is whole when there is room again.
+/// A head that was cut for lack of room is read whole when there is room again.
 #[test]
 fn no_head_that_was_cut_repeats() {
     let mut talk = Talk::server(Bounds { heads: 600, ..BOUNDS });
