@@ -108,6 +108,10 @@ fn a_listener_that_is_refused_costs_no_other() {
     assert!(!translator.leave_out(&refused), "nothing new");
     put(&mut translator, "Gateway", "3", gateway("2"));
     assert_eq!(served(&mut translator), [true, true]);
+    // If a mistake stays although its listener is left out, all of the Gateway is.
+    assert!(translator.leave_out(&refused));
+    assert!(translator.leave_out(&refused));
+    assert_eq!(served(&mut translator), [false, false]);
 }
 
 /// If Weir refuses even the closed hosts of a ListenerSet that is left out, these are left out too.
@@ -121,11 +125,14 @@ fn closed_hosts_that_are_refused_are_left_out() {
         "allowedListeners": { "namespaces": { "from": "Same" } },
     });
     put(&mut translator, "Gateway", "2", json!({ "metadata": meta("gw"), "spec": spec }));
-    let spec = json!({ "parentRef": { "name": "gw" }, "listeners": [listener("own", Some("own.test"))] });
-    put(&mut translator, "ListenerSet", "1", json!({ "metadata": meta("set"), "spec": spec }));
-    translator.translate();
-    let set = (Kind::ListenerSet, Name::new("a", "set"));
-    translator.change_options(|options| drop(options.refused.insert(set, "it is too much".to_owned())));
+    let put_set = |translator: &mut GatewayApi, version: &str, host: &str| {
+        let spec = json!({ "parentRef": { "name": "gw" }, "listeners": [listener("own", Some(host))] });
+        put(translator, "ListenerSet", version, json!({ "metadata": meta("set"), "spec": spec }));
+        translator.translate();
+        let set = (Kind::ListenerSet, Name::new("a", "set"));
+        translator.change_options(|options| drop(options.refused.insert(set, "it is too much".to_owned())));
+    };
+    put_set(&mut translator, "1", "own.test");
     let closed = |translator: &mut GatewayApi| {
         let text = translator.translate().text;
         let line = text.lines().find(|line| line.contains("\"host_") && line.contains("500"));
@@ -134,6 +141,9 @@ fn closed_hosts_that_are_refused_are_left_out() {
     let name = closed(&mut translator).unwrap();
     assert!(translator.leave_out(&mistake(&format!("routes.{name}.match.hosts[0]"))));
     assert_eq!(closed(&mut translator), None);
+    // It may be better once the set has changed.
+    put_set(&mut translator, "2", "other.test");
+    assert!(closed(&mut translator).is_some());
 }
 
 /// Of a Service with an upstream that Weir refuses, the other upstreams stay, and whoever uses it is told.
@@ -148,7 +158,7 @@ fn an_upstream_that_is_refused_costs_no_other() {
         "ports": [{ "name": "web", "port": 80 }, { "name": "db", "port": 81 }],
     });
     slice["metadata"]["labels"] = json!({ "kubernetes.io/service-name": "s" });
-    put(&mut translator, "EndpointSlice", "1", slice);
+    put(&mut translator, "EndpointSlice", "1", slice.clone());
     let listeners = json!([
         { "name": "http", "port": 80, "protocol": "HTTP" }, { "name": "tcp", "port": 82, "protocol": "TCP" },
     ]);
@@ -177,6 +187,12 @@ fn an_upstream_that_is_refused_costs_no_other() {
     // It may be better once an object of its namespace has changed.
     put(&mut translator, "TCPRoute", "2", json!({ "metadata": meta("db"), "spec": route("tcp", 80) }));
     put(&mut translator, "TCPRoute", "3", json!({ "metadata": meta("db"), "spec": route("tcp", 81) }));
+    assert_eq!(there(&translator.translate()), [true, true]);
+    // So it may if only its endpoints have changed.
+    assert!(translator.leave_out(&mistake("upstreams.svc_a_s_81_tcp.tls.ca")));
+    assert_eq!(there(&translator.translate()), [true, false]);
+    slice["endpoints"][0]["addresses"] = json!(["10.0.0.2"]);
+    assert_eq!(put(&mut translator, "EndpointSlice", "2", slice), Effect::Config);
     assert_eq!(there(&translator.translate()), [true, true]);
 }
 

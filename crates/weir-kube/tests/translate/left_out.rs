@@ -370,14 +370,20 @@ fn a_listener_of_the_config_that_is_left_out_costs_no_other() {
 #[test]
 fn whoever_loses_a_gateway_or_a_service_is_told() {
     use weir_kube::Kind;
-    let case = read("http-cross-namespace.yaml");
-    let told = |left_out: Option<(Kind, Name)>| {
+    let told = |file: &str, left_out: Option<(Kind, Name)>| {
+        let case = read(file);
         let mut options = case.options.clone();
         options.refused.extend(left_out.map(|object| (object, "it is too much".to_owned())));
         let notices = translate(&case.cluster, &options).notices;
         notices.into_iter().map(|(kind, name, _)| format!("{} {name}", kind.as_str())).collect::<Vec<_>>()
     };
-    assert_eq!(told(None), Vec::<String>::new());
-    assert_eq!(told(Some((Kind::Gateway, Name::new("infra", "edge")))), ["HTTPRoute web/cross"]);
-    assert_eq!(told(Some((Kind::Service, Name::new("web", "web1")))), ["Service web/web1"]);
+    let http = "http-cross-namespace.yaml";
+    let edge = Some((Kind::Gateway, Name::new("infra", "edge")));
+    assert_eq!(told(http, None), Vec::<String>::new());
+    assert_eq!(told(http, edge.clone()), ["HTTPRoute web/cross"]);
+    assert_eq!(told(http, Some((Kind::Service, Name::new("web", "web1")))), ["Service web/web1"]);
+    let all = told("tls-and-tcp.yaml", edge);
+    for route in ["HTTPRoute infra/web", "TLSRoute infra/pass", "TCPRoute infra/tcp"] {
+        assert!(all.iter().any(|one| one == route), "{route}: {all:?}");
+    }
 }
