@@ -359,6 +359,12 @@ async fn consumers() {
     assert!(passes(&nobody, "GET /").await);
     assert!(!passes(&nobody, "GET /").await);
     assert!(passes(&nobody.from("192.0.2.9"), "GET /").await);
+    // A number that no consumer has is counted by address.
+    let unknown = burst_of(json!({ "requests": 1, "per": "1h" })).consumer(consumer("a")).named();
+    let unknown = unknown.consumers(Vec::new()).build();
+    assert!(passes(&unknown, "GET /").await);
+    assert!(!passes(&unknown, "GET /").await);
+    assert!(passes(&unknown.from("192.0.2.9"), "GET /").await);
 }
 
 #[tokio::test]

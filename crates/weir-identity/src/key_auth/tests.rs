@@ -60,6 +60,13 @@ async fn two_keys_must_agree() {
     run(query.clone(), "GET /?key=secret\nx-api-key: other").await.expect_cause(&KEY_UNKNOWN);
     run(query.clone(), "GET /?key=secret&key=wrong").await.expect_cause(&KEY_UNKNOWN);
     run(query, "GET /?key=secret\nx-api-key: secret").await.expect_continue().expect_target("/");
+    // Also if the first one was verified before.
+    let running = stand(json!({})).build();
+    running.request("GET /\nx-api-key: secret").await.expect_continue();
+    for second in ["other", "wrong"] {
+        let both = format!("GET /\nx-api-key: secret\nx-api-key: {second}");
+        running.request(&both).await.expect_cause(&KEY_UNKNOWN);
+    }
 }
 
 #[tokio::test]
