@@ -25,6 +25,7 @@ pub(crate) fn text(account: &Account, length: Duration) -> String {
          are never sent again, so a fault in the middle of one is told.\n\n\
          A fault rests for a third of its time, turn by turn. `steady` is a route whose origin has no fault: p99 while the fault is on, while it rests, and the first over the \
          second; `direct` is the same for its origin asked without the gateway, so what both have is the machine's.\n\n\
+         Memory is that of the process itself. Pages of the program's file do not count: the kernel can drop and read them again.\n\n\
          | fault | requests | answered | refused | steady p50, ms | steady p99, ms: on, at rest, × | direct p99, ms: on, at rest, × | KiB at the end |\n\
          |---|---:|---:|---|---:|---:|---:|---:|\n",
         length.as_secs(),
