@@ -77,6 +77,8 @@ struct Held {
     waiters: Vec<oneshot::Sender<Result<(), Away>>>,
     /// The key in the store, after the first question.
     name: Box<[u8]>,
+    /// The last question of a gateway that ends, which waits for the answer of the one before.
+    last: Option<Box<Question>>,
 }
 
 /// The outcome of taking a request from a lease.
@@ -184,14 +186,20 @@ impl Shared {
         self.store.leave(done);
     }
 
+    /// The question that returns a lease or reports its debt. While another question is open, its answer decides how
+    /// much that is, so the last one waits for it.
     fn last_question(&self, held: &mut Held, now: Time, done: &Sender<()>) -> Option<Question> {
-        let owed = held.lease.retire(now).filter(|_| !held.name.is_empty())?;
+        if held.name.is_empty() {
+            return None; // the store has not been asked about this key
+        }
         let cost = self.terms.cost.to_string().into_bytes();
-        let mut arguments = vec![owed.to_string().into_bytes(), b"0".to_vec(), cost];
+        let mut arguments = vec![Vec::new(), b"0".to_vec(), cost];
         arguments.extend(self.limits.iter().cloned());
         let done = done.clone();
         let (script, key) = (Arc::clone(&SCRIPT), held.name.to_vec());
-        Some(Question { script, key, arguments, answer: Box::new(move |_| drop(done)) })
+        let answer = Box::new(move |_| drop(done));
+        held.last = Some(Box::new(Question { script, key, arguments, answer }));
+        if held.lease.is_asked() { None } else { held.take_last(now) }
     }
 
     /// The key in the store.
@@ -207,14 +215,17 @@ impl Shared {
         let mut arguments: Vec<Vec<u8>> =
             [ask.owed, ask.want, self.terms.cost].iter().map(|n| n.to_string().into_bytes()).collect();
         arguments.extend(self.limits.iter().cloned());
-        let (leases, terms) = (Arc::clone(&self.leases), self.terms);
+        let (leases, terms, store) = (Arc::clone(&self.leases), self.terms, Arc::clone(&self.store));
         Question {
             script: Arc::clone(&SCRIPT),
             key: name,
             arguments,
             answer: Box::new(move |answer| {
                 let answer = answer.and_then(|reply| read(&reply).ok_or(Away));
-                leases.answered(number, answer, (ask, terms), super::gcra::now());
+                let last = leases.answered(number, answer, (ask, terms), super::gcra::now());
+                if let Some(last) = last {
+                    store.ask(last);
+                }
             }),
         }
     }
@@ -264,14 +275,32 @@ impl Leases {
         }
     }
 
-    fn answered(&self, number: u64, answer: Result<Answer, Away>, (ask, terms): (Ask, Terms), now: Time) {
+    /// Gives an answer to the lease and to the requests that wait for it. Returns the last question, if it waited for
+    /// this answer.
+    fn answered(
+        &self,
+        number: u64,
+        answer: Result<Answer, Away>,
+        (ask, terms): (Ask, Terms),
+        now: Time,
+    ) -> Option<Question> {
         let mut shard = self.shard(number);
-        let Some(held) = shard.get_mut(&number) else { return };
+        let held = shard.get_mut(&number)?;
         let woken = answer.as_ref().map(drop).map_err(|away| *away);
         held.lease.answered(answer.ok(), ask, terms, now);
         for waiter in held.waiters.drain(..) {
             let _ = waiter.send(woken); // the request may have ended
         }
+        held.take_last(now)
+    }
+}
+
+impl Held {
+    /// Takes the last question, with what is owed or returned; `None` if there is nothing of either.
+    fn take_last(&mut self, now: Time) -> Option<Question> {
+        let mut last = self.last.take()?;
+        last.arguments[0] = self.lease.retire(now)?.to_string().into_bytes();
+        Some(*last)
     }
 }
 
@@ -438,6 +467,25 @@ mod tests {
         assert_eq!(told, [("-4".to_owned(), "0".to_owned()), ("1".to_owned(), "0".to_owned())]);
         assert_eq!(ended.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected));
         assert!(!allowed(&shared.take(&KEY, now)), "nothing of it is left here");
+    }
+
+    #[test]
+    fn a_lease_that_comes_while_the_gateway_ends_is_given_back() {
+        let (shared, mut questions) = shared(false, 8);
+        let now = super::super::gcra::now();
+        assert!(allowed(&shared.take(&KEY, now)));
+        let open = questions.try_recv().unwrap();
+        let (done, ended) = std::sync::mpsc::channel();
+        shared.retire(now, &done);
+        drop(done);
+        assert!(questions.try_recv().is_err(), "the answer decides what is given back");
+        (open.answer)(Ok(Reply::Numbers(vec![5, 0, 0, -1, 90, 20_000])));
+        let last = questions.try_recv().unwrap();
+        assert_eq!(last.arguments[..2], [b"-5".to_vec(), b"0".to_vec()]);
+        assert_eq!(ended.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty));
+        (last.answer)(Ok(Reply::Numbers(vec![0, 0, 0, -1, 95, 20_000])));
+        assert_eq!(ended.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected));
+        assert!(questions.try_recv().is_err());
     }
 
     #[test]

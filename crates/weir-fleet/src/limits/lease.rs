@@ -228,6 +228,11 @@ impl Lease {
         !self.asked && self.owed == 0 && self.used < now
     }
 
+    /// Whether the store has been asked and has not answered yet.
+    pub const fn is_asked(&self) -> bool {
+        self.asked
+    }
+
     /// When it was last used.
     pub const fn used(&self) -> Moment {
         self.used
