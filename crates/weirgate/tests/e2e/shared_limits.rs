@@ -145,7 +145,7 @@ fn knows(weir: &Weir, gateways: u64) {
 fn two_gateways_share_one_limit() {
     let Some(redis) = Redis::start() else { return };
     let upstream = Upstream::fixed(OK);
-    let store = format!("redis: \"{}\", timeout: 2s", redis.url());
+    let store = format!("redis: \"{}\", timeout: 10s", redis.url());
     // A burst of 60, with almost no refill meanwhile. A lease is 3; one passes free.
     let weirs = [(), ()].map(|()| gateway(&upstream, &store, "requests: 60, per: 24h"));
     let mut clients = [weirs[0].client(), weirs[1].client()];
@@ -169,7 +169,7 @@ fn two_gateways_share_one_limit() {
 fn quotas_and_costs_are_kept_in_the_store_too() {
     let Some(redis) = Redis::start() else { return };
     let upstream = Upstream::fixed("HTTP/1.1 200 OK\r\nX-Cost: 4\r\nContent-Length: 0\r\n\r\n");
-    let store = format!("redis: \"{}\", timeout: 2s", redis.url());
+    let store = format!("redis: \"{}\", timeout: 10s", redis.url());
     for per in ["day", "month"] {
         let limit = format!("requests: 40, per: {per}, cost: \"header:x-cost\", name: {per}");
         let weir = gateway(&upstream, &store, &limit);
@@ -189,7 +189,7 @@ fn quotas_and_costs_are_kept_in_the_store_too() {
 fn most_requests_do_not_wait_for_the_store() {
     let Some(redis) = Redis::start() else { return };
     let upstream = Upstream::fixed(OK);
-    let store = format!("redis: \"{}\", timeout: 2s", redis.url());
+    let store = format!("redis: \"{}\", timeout: 10s", redis.url());
     let weir = gateway(&upstream, &store, "requests: 100000, per: 1s");
     let mut client = weir.client();
     assert_eq!(passed(&mut client, 2000), 2000);
@@ -201,7 +201,7 @@ fn most_requests_do_not_wait_for_the_store() {
 fn without_the_store_each_counts_its_part() {
     let Some(mut redis) = Redis::start() else { return };
     let upstream = Upstream::fixed(OK);
-    let store = format!("redis: \"{}\", timeout: 2s", redis.url());
+    let store = format!("redis: \"{}\", timeout: 10s", redis.url());
     let weirs = [(), ()].map(|()| gateway(&upstream, &store, "requests: 60, per: 24h"));
     weirs.iter().for_each(|weir| drop(weir.client().ask(GET)));
     weirs.iter().for_each(|weir| knows(weir, 2));
@@ -234,7 +234,7 @@ fn without_the_store_each_counts_its_part() {
 fn open_and_closed() {
     let Some(mut redis) = Redis::start() else { return };
     let upstream = Upstream::fixed(OK);
-    let store = format!("redis: \"{}\", timeout: 2s", redis.url());
+    let store = format!("redis: \"{}\", timeout: 10s", redis.url());
     let open = gateway(&upstream, &store, "requests: 5, per: 24h, without_store: open");
     let closed = gateway(&upstream, &store, "requests: 5, per: 24h, without_store: closed, name: closed");
     open.client().ask(GET).expect_status(200);
@@ -269,7 +269,7 @@ fn a_flushed_store_counts_anew_and_needs_its_script_again() {
     let Some(redis) = Redis::start() else { return };
     let upstream = Upstream::fixed(OK);
     let weir =
-        gateway(&upstream, &format!("redis: \"{}\", timeout: 2s", redis.url()), "requests: 40, per: 24h");
+        gateway(&upstream, &format!("redis: \"{}\", timeout: 10s", redis.url()), "requests: 40, per: 24h");
     let mut client = weir.client();
     let before = passed(&mut client, 80);
     assert!((38..=43).contains(&before), "{before}");
@@ -277,7 +277,7 @@ fn a_flushed_store_counts_anew_and_needs_its_script_again() {
     redis.cli(&["SCRIPT", "FLUSH"]);
     // A gateway's allowance lasts as long as the store said; another gateway starts from zero.
     let other =
-        gateway(&upstream, &format!("redis: \"{}\", timeout: 2s", redis.url()), "requests: 40, per: 24h");
+        gateway(&upstream, &format!("redis: \"{}\", timeout: 10s", redis.url()), "requests: 40, per: 24h");
     let after = passed(&mut other.client(), 80);
     assert!((38..=43).contains(&after), "{after}");
     assert_eq!(reading(&other, "without_store"), 0);
@@ -307,7 +307,7 @@ fn tls_and_a_password() {
     let Some(mut redis) = Redis::start_tls(&arguments, address) else { return };
     let upstream = Upstream::fixed(OK);
     let url = format!("rediss://:open%20sesame@localhost:{port}");
-    let store = format!("redis: \"{url}\", ca: {}, timeout: 2s", ca.display());
+    let store = format!("redis: \"{url}\", ca: {}, timeout: 10s", ca.display());
     let weir = gateway(&upstream, &store, "requests: 20, per: 24h");
     let passed = passed(&mut weir.client(), 60);
     assert!((18..=22).contains(&passed), "{passed}");
@@ -330,7 +330,7 @@ fn tls_and_a_password() {
 fn a_gateway_that_drains_gives_back_what_it_did_not_use() {
     let Some(redis) = Redis::start() else { return };
     let upstream = Upstream::fixed(OK);
-    let store = format!("redis: \"{}\", timeout: 2s", redis.url());
+    let store = format!("redis: \"{}\", timeout: 10s", redis.url());
     let weir = gateway(&upstream, &store, "requests: 60, per: 24h, lease: 30");
     assert_eq!(passed(&mut weir.client(), 20), 20);
     let weir = weir.stop();
@@ -350,7 +350,7 @@ fn a_cluster() {
     assert_eq!(redis.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).trim(), "OK");
     eventually("the cluster is up", || redis.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok"));
     let upstream = Upstream::fixed(OK);
-    let store = format!("redis: \"{}\", cluster: true, timeout: 2s", redis.url());
+    let store = format!("redis: \"{}\", cluster: true, timeout: 10s", redis.url());
     let weir = gateway(&upstream, &store, "requests: 20, per: 24h");
     let passed = passed(&mut weir.client(), 60);
     assert!((18..=22).contains(&passed), "{passed}");
