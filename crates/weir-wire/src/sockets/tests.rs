@@ -292,6 +292,36 @@ fn nobody_learns_of_an_earlier_socket_of_its_place() {
     });
 }
 
+/// More sockets than slots are kept close at once. What is kept holds no task, and the next sockets begin anew in it.
+#[test]
+fn slots_of_closed_sockets_keep_only_memory() {
+    let set = mio::Poll::new().unwrap();
+    let sockets = Rc::new(Sockets::new(set.registry().try_clone().unwrap()));
+    let woken = Arc::<Woken>::default();
+    let open = |_| {
+        let place = sockets.place(Class::Client, READ | WRITE);
+        let Slot { ready, pending, requests, generation, run, reader, writer } = &*place.slot;
+        assert_eq!((ready.get(), pending.get(), requests.get(), run.get()), (READ | WRITE, 0, 0, 0));
+        assert_eq!(*generation, place.name.generation());
+        for side in [reader, writer] {
+            assert!(side.take().is_none(), "a task of an earlier socket");
+            side.set(Some(Waker::from(Arc::clone(&woken))));
+        }
+        ready.set(ENDED);
+        pending.set(READ);
+        requests.set(9);
+        run.set(RUN);
+        place
+    };
+    for _ in 0..2 {
+        drop((0..SPARE + 8).map(open).collect::<Vec<_>>());
+        assert_eq!(sockets.spare.borrow().len(), SPARE);
+        assert_eq!(Arc::strong_count(&woken), 1, "a spare slot keeps a task");
+    }
+    let memory = sockets.spare.borrow().last().map(Rc::as_ptr).unwrap();
+    assert_eq!(Rc::as_ptr(&open(0).slot), memory);
+}
+
 #[test]
 fn a_copy_of_a_closed_socket_does_not_silence_the_next_one_of_its_place() {
     on_a_core(async {
