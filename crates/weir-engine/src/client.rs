@@ -35,8 +35,8 @@ pub(crate) struct Client {
     pub(crate) trusted: bool,
     pub(crate) handle: Rc<ConnectionHandle>,
     pub(crate) deadline: Deadline,
-    /// The generation of the snapshot that `listener` is from. 0 before the first request, because a reload may
-    /// happen during the handshake.
+    /// The generation of the snapshot that `listener` is from. 0 until the first request if something preceded it, such
+    /// as a handshake: a reload may have happened meanwhile.
     pub(crate) generation: u64,
 }
 

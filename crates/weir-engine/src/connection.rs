@@ -62,10 +62,10 @@ enum Ended {
 const IDLE_LANES: usize = 64;
 
 /// Serves one connection after another. A waiting lane is dropped when its core ends.
-pub(crate) async fn serve_lane(core: Rc<Core>, lane: Rc<Lane<Box<Arrived>>>) {
+pub(crate) async fn serve_lane(core: Rc<Core>, lane: Rc<Lane<()>>) {
     let mut deadline = Deadline::new();
-    while let Some(arrived) = lane.next().await {
-        serve(&core, arrived, &mut deadline).await;
+    while lane.next().await.is_some() {
+        serve(&core, &mut deadline).await;
         deadline.clear();
         let mut idle = core.lanes.borrow_mut();
         if core.ends() || idle.len() >= IDLE_LANES {
@@ -75,20 +75,19 @@ pub(crate) async fn serve_lane(core: Rc<Core>, lane: Rc<Lane<Box<Arrived>>>) {
     }
 }
 
-/// Serves a connection from accept to close. `deadline` is borrowed from the lane.
-async fn serve(core: &Rc<Core>, arrived: Box<Arrived>, deadline: &mut Deadline) {
-    let Arrived { listener, socket, peer } = *{ arrived }; // the block frees the box now, not at the end
+/// Serves the connection that arrived first, from accept to close. `deadline` is borrowed from the lane.
+async fn serve(core: &Rc<Core>, deadline: &mut Deadline) {
+    let Some(Arrived { listener, generation, socket, peer }) = core.take_arrived() else { return };
     let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
     // The connection may have waited for its turn, so the listener's current settings apply.
-    let (now, most, per_client) = {
+    let (listener, generation, most, per_client) = {
         let local = core.local();
-        let now = listener.spec.address.as_ref().and_then(|address| local.listener(address));
-        (now.cloned(), local.snapshot.connections, local.snapshot.per_client.is_set())
+        let (listener, generation) = local.renew(listener, generation);
+        (listener, generation, local.snapshot.connections, local.snapshot.per_client.is_set())
     };
     // If its listener is gone or the core drains, a connection from the accept queue gets one answer.
-    let is_gone = now.is_none();
+    let is_gone = generation == 0;
     let ends = core.ends() || is_gone;
-    let listener = now.unwrap_or(listener);
     let handle = Rc::new(ConnectionHandle::new(&listener.spec, ends, waker));
     let held = core.shared.connections.fetch_add(1, Ordering::Relaxed);
     let number = core.enter(&handle);
@@ -130,7 +129,8 @@ async fn serve(core: &Rc<Core>, arrived: Box<Arrived>, deadline: &mut Deadline) 
         Box::pin(greet(listener, socket, peer, &handle, &mut left)).await
     } else {
         let transport = Transport::Plain(socket);
-        Ok(Greeted::Client { listener, transport, peer, plain: false, named: true, passing: None })
+        let (plain, named, passing) = (false, true, None);
+        Ok(Greeted::Client { listener, generation, transport, peer, plain, named, passing })
     };
     // In a function of its own, so that an idle connection keeps no room for the greeting.
     left.closed = Some(match course(core, number, handle, deadline, greeted) {
@@ -206,9 +206,10 @@ fn course<'a>(
                 async move { bytes::serve(bytes, (upstream, passing), &mut deadline).await },
             ))
         }
-        Ok(Greeted::Client { listener, transport, peer, plain, named, passing: None }) => {
+        Ok(Greeted::Client { listener, generation, transport, peer, plain, named, passing: None }) => {
             let tls = transport.tls().is_some();
             let forwarding = Rc::new(Forwarding::new(peer.ip(), tls, named, transport.server_name()));
+            let trusted = forwarding.believes(&core.local().snapshot, peer.ip());
             let chose_h2 = transport.chose_h2();
             let certificate = transport.peer_certificate().map(Rc::new);
             // Boxed, because it moves between this task and the runners of its exchanges.
@@ -220,10 +221,10 @@ fn course<'a>(
                 tls,
                 certificate,
                 forwarding,
-                trusted: false, // until the first request adopts a listener
+                trusted,
                 handle,
                 deadline: std::mem::take(deadline),
-                generation: 0,
+                generation,
             });
             if chose_h2 {
                 Course::Rare(Box::pin(h2::serve(*client, Vec::new())))

@@ -25,7 +25,7 @@ use siblings::CoreCount;
 use slab::Slab;
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
@@ -41,9 +41,11 @@ use weir_upstream::upstream::{LocalUpstream, Resources};
 use weir_wire::listen::{Address, BoundSocket};
 use weir_wire::{Peer, Socket, Sockets};
 
-/// An accepted connection. Boxed on its way to its lane, which would otherwise keep room for it.
+/// An accepted connection on its way to a lane.
 pub(crate) struct Arrived {
     pub(crate) listener: Rc<LocalListener>,
+    /// The generation of the snapshot that `listener` is from; 0 if a reload has removed it.
+    pub(crate) generation: u64,
     pub(crate) socket: Socket,
     pub(crate) peer: Peer,
 }
@@ -189,7 +191,10 @@ pub(crate) struct Core {
     /// How many cut connections have not ended yet.
     cuts: Cell<usize>,
     /// Tasks that wait for a connection to serve.
-    pub(crate) lanes: RefCell<Vec<Rc<Lane<Box<Arrived>>>>>,
+    pub(crate) lanes: RefCell<Vec<Rc<Lane<()>>>>,
+    /// Connections on their way to lanes. Each lane that is given work takes the first. A place for one in each lane
+    /// would make every open connection larger.
+    arrived: RefCell<VecDeque<Arrived>>,
     /// Tasks that wait for a request of a multiplexed connection, the most recently used one last. Their jobs are a
     /// matter of `connection::multiplexed`.
     request_lanes: RefCell<Vec<Rc<dyn Idle>>>,
@@ -279,6 +284,7 @@ impl Core {
             overdue: RefCell::default(),
             cuts: Cell::new(0),
             lanes: RefCell::default(),
+            arrived: RefCell::default(),
             request_lanes: RefCell::default(),
             requests: RefCell::default(),
             responses: RefCell::default(),
@@ -498,6 +504,16 @@ impl Core {
         });
     }
 
+    /// Queues a connection for the lane that is given work next.
+    pub(crate) fn push_arrived(&self, arrived: Arrived) {
+        self.arrived.borrow_mut().push_back(arrived);
+    }
+
+    /// Takes the connection that arrived first.
+    pub(crate) fn take_arrived(&self) -> Option<Arrived> {
+        self.arrived.borrow_mut().pop_front()
+    }
+
     /// How many client connections this core has.
     pub(crate) fn connections(&self) -> usize {
         self.handles.borrow().len()
@@ -572,6 +588,7 @@ impl Core {
         if rounds == QUIET_ROUNDS {
             handles.shrink_to_fit(); // its capacity is that of the largest burst
             drop(handles);
+            self.arrived.borrow_mut().shrink_to_fit();
             self.requests.borrow_mut().clear();
             self.responses.borrow_mut().clear();
             self.buffers.borrow_mut().clear();

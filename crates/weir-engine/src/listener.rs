@@ -266,7 +266,12 @@ impl Doors {
 /// Accepts until the bell rings, then serves what is left in the kernel's queue: closing a listening socket would
 /// reset it.
 async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, bell: Rc<Bell>) {
-    let Some(mut last) = core.local().listener(&address).cloned() else { return };
+    // The listener, and the generation of the snapshot that it is from.
+    let (mut last, mut generation) = {
+        let local = core.local();
+        let Some(last) = local.listener(&address) else { return };
+        (Rc::clone(last), local.generation)
+    };
     let mut in_a_row = 0u32;
     let mut rung = pin!(bell.ring.notified());
     loop {
@@ -281,10 +286,13 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, be
         };
         match accepted {
             Ok((stream, peer)) => {
-                if let Some(same) = core.local().listener(&address) {
-                    last = Rc::clone(same);
+                let local = core.local();
+                if local.generation != generation
+                    && let Some(same) = local.listener(&address)
+                {
+                    (last, generation) = (Rc::clone(same), local.generation);
                 }
-                admit(&core, &last, stream, peer);
+                admit(&core, (&last, generation), stream, peer);
             }
             Err(e) if weir_wire::limits::ran_out(&e) => {
                 static SEEN: log::Every = log::every(Duration::from_secs(5));
@@ -305,17 +313,20 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, be
     let left = if bell.shared.get() { listener.leave().into_iter().collect() } else { listener.close() };
     for (stream, peer) in left {
         core.shared.arrive();
-        serve(&core, &last, stream, peer);
+        serve(&core, (&last, generation), stream, peer);
     }
 }
 
+/// A listener, and the generation of the snapshot that it is from.
+type Accepting<'a> = (&'a Rc<LocalListener>, u64);
+
 /// Serves a new connection here or on the core with the fewest.
-fn admit(core: &Rc<Core>, listener: &Rc<LocalListener>, socket: OwnedFd, peer: Peer) {
+fn admit(core: &Rc<Core>, listener: Accepting<'_>, socket: OwnedFd, peer: Peer) {
     core.shared.arrive();
     // All cores accept from the single queue of a Unix socket, which balances them already.
     match core.lighter().filter(|_| peer != Peer::Local) {
         Some(lightest) => {
-            let listener = Arc::clone(&listener.spec);
+            let listener = Arc::clone(&listener.0.spec);
             if lightest.mailbox.send(Message::Accepted { socket, peer, listener }).is_err() {
                 core.shared.arrived(); // closed: the whole process ends
             }
@@ -330,23 +341,23 @@ fn take_over(core: &Rc<Core>, socket: OwnedFd, peer: Peer, listener: Arc<Listene
     let local = core.local();
     let now = listener.address.as_ref().and_then(|address| local.listener(address));
     match now {
-        Some(now) => serve(core, now, socket, peer),
+        Some(now) => serve(core, (now, local.generation), socket, peer),
         None => {
             let cells = core.cells.listener(&listener.series);
-            serve(core, &Rc::new(LocalListener::gone(listener, cells)), socket, peer);
+            serve(core, (&Rc::new(LocalListener::gone(listener, cells)), 0), socket, peer);
         }
     }
 }
 
 /// Serves a connection that has [arrived](Shared::arrive). Its lane counts it from the first poll.
-fn serve(core: &Rc<Core>, listener: &Rc<LocalListener>, socket: OwnedFd, peer: Peer) {
+fn serve(core: &Rc<Core>, (listener, generation): Accepting<'_>, socket: OwnedFd, peer: Peer) {
     let socket = core.sockets.add(socket, peer, Class::Client);
-    let arrived = Box::new(Arrived { listener: Rc::clone(listener), socket, peer });
+    core.push_arrived(Arrived { listener: Rc::clone(listener), generation, socket, peer });
     let idle = core.lanes.borrow_mut().pop();
     if let Some(lane) = idle {
-        return lane.give(arrived);
+        return lane.give(());
     }
-    weir_wire::spawn(Box::pin(connection::serve_lane(Rc::clone(core), Rc::new(Lane::new(arrived)))));
+    weir_wire::spawn(Box::pin(connection::serve_lane(Rc::clone(core), Rc::new(Lane::new(())))));
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub(super) enum Greeted {
     Client {
         /// The listener that serves it.
         listener: Rc<LocalListener>,
+        /// The generation of the snapshot that `listener` is from; 0 if a reload may have happened since.
+        generation: u64,
         transport: Transport,
         peer: Peer,
         /// The client speaks plain HTTP on a TLS port.
@@ -138,7 +140,7 @@ pub(super) async fn greet(
     } else {
         None
     };
-    Ok(Greeted::Client { listener, transport, peer, plain, named, passing })
+    Ok(Greeted::Client { listener, generation: 0, transport, peer, plain, named, passing })
 }
 
 /// Where the listener that serves a connection passes bytes on to now: a reload may have come since it was accepted.

@@ -25,7 +25,7 @@ pub(crate) struct Local {
     pub(super) consumers: Rc<[OnceCell<Arc<ConsumerCells>>]>,
     /// The same for consumers of sources, by number.
     pub(super) listed: Rc<RefCell<HashMap<usize, Arc<ConsumerCells>>>>,
-    /// Counts the snapshots that this core has adopted.
+    /// Counts the snapshots that this core has adopted, from 1.
     pub(crate) generation: u64,
 }
 
@@ -122,6 +122,18 @@ impl Local {
     /// The listener at an address, if it still exists.
     pub(crate) fn listener(&self, address: &Address) -> Option<&Rc<LocalListener>> {
         self.listeners.iter().find(|l| l.spec.address.as_ref() == Some(address))
+    }
+
+    /// This listener, from the snapshot of that generation, as it is in this snapshot, and this one's generation. If it
+    /// is gone, it stays as it is, with generation 0, which no snapshot has.
+    pub(crate) fn renew(&self, listener: Rc<LocalListener>, generation: u64) -> (Rc<LocalListener>, u64) {
+        if generation == self.generation {
+            return (listener, generation);
+        }
+        match listener.spec.address.as_ref().and_then(|address| self.listener(address)) {
+            Some(now) => (Rc::clone(now), self.generation),
+            None => (listener, 0),
+        }
     }
 
     /// The listener that serves HTTP/3 at the UDP socket of an address, and the one that the address belongs to, if its
