@@ -10,16 +10,17 @@ use crate::snapshot::{Listener, Snapshot};
 use quic::{Dealt, QuicDoors};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc as mpsc_std;
+use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use weir_telemetry::{Telemetry, log};
 use weir_wire::listen::{Address, BoundSocket};
 use weir_wire::time::sleep;
@@ -208,7 +209,9 @@ struct Door {
 /// Ends an accept loop. The loop holds it, and with it `done`, until it ends.
 #[derive(Default)]
 struct Bell {
-    ring: Notify,
+    has_rung: Cell<bool>,
+    /// Wakes the loop.
+    waker: Cell<Option<Waker>>,
     /// Others have a copy of the socket and accept what is in its queue.
     shared: Cell<bool>,
     /// Dropped when the loop has ended.
@@ -216,10 +219,28 @@ struct Bell {
 }
 
 impl Bell {
+    /// Ends the loop.
+    fn ring(&self) {
+        self.has_rung.set(true);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
     /// Ends the loop and leaves the queue to those who have a copy of the socket.
     fn leave(&self) {
         self.shared.set(true);
-        self.ring.notify_one();
+        self.ring();
+    }
+
+    /// Whether it has rung; if not, wakes the task when it does. For one task only.
+    fn poll_rung(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.has_rung.get() {
+            return Poll::Ready(());
+        }
+        let known = self.waker.take().filter(|known| known.will_wake(cx.waker()));
+        self.waker.set(Some(known.unwrap_or_else(|| cx.waker().clone())));
+        Poll::Pending
     }
 }
 
@@ -249,7 +270,7 @@ impl Doors {
         self.0.borrow_mut().retain(|door| {
             let used = local.listener(&door.address).is_some_and(|l| l.spec.has_stream_socket());
             if !used {
-                door.bell.ring.notify_one();
+                door.bell.ring();
             }
             used
         });
@@ -258,7 +279,7 @@ impl Doors {
     fn close_all(&self, done: &mpsc_std::Sender<()>) {
         for door in self.0.borrow_mut().drain(..) {
             *door.bell.done.borrow_mut() = Some(done.clone());
-            door.bell.ring.notify_one();
+            door.bell.ring();
         }
     }
 }
@@ -273,17 +294,17 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, be
         (Rc::clone(last), local.generation)
     };
     let mut in_a_row = 0u32;
-    let mut rung = pin!(bell.ring.notified());
     loop {
         in_a_row = in_a_row.wrapping_add(1);
         if in_a_row.is_multiple_of(IN_A_ROW) {
             yield_now().await;
         }
-        let accepted = tokio::select! {
-            biased; // bell first: a steady stream of connections would starve it
-            () = &mut rung => break,
-            accepted = listener.accept() => accepted,
-        };
+        // The bell first: a steady stream of connections would starve it.
+        let accepted = poll_fn(|cx| match bell.poll_rung(cx) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => listener.poll_accept(cx).map(Some),
+        });
+        let Some(accepted) = accepted.await else { break };
         match accepted {
             Ok((stream, peer)) => {
                 let local = core.local();

@@ -17,7 +17,6 @@ use crate::listen::{BoundSocket, accept, queued};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -395,21 +394,19 @@ impl Drop for Place {
 // === impl CoreListener ===
 
 impl CoreListener {
-    /// Accepts the next connection. Cancel safe.
+    /// Accepts the next connection, or wakes the task when one may have come.
     ///
     /// # Errors
     /// The system's error; see [`crate::limits::ran_out`].
-    pub async fn accept(&self) -> io::Result<(OwnedFd, Peer)> {
-        poll_fn(|cx| {
-            if self.held.borrow().is_some() {
-                return Poll::Ready(self.leave_reserve(None));
-            }
-            self.place.poll_by(cx, &self.socket, READ, || match accept(&self.socket) {
-                Ok((accepted, peer)) if is_reserved(&accepted) => self.leave_reserve(Some((accepted, peer))),
-                accepted => accepted,
-            })
+    #[inline]
+    pub fn poll_accept(&self, cx: &Context<'_>) -> Poll<io::Result<(OwnedFd, Peer)>> {
+        if self.held.borrow().is_some() {
+            return Poll::Ready(self.leave_reserve(None));
+        }
+        self.place.poll_by(cx, &self.socket, READ, || match accept(&self.socket) {
+            Ok((accepted, peer)) if is_reserved(&accepted) => self.leave_reserve(Some((accepted, peer))),
+            accepted => accepted,
         })
-        .await
     }
 
     /// Moves a connection out of the [reserve](crate::limits) of descriptors: `fresh`, or else the one that is held.

@@ -5,6 +5,7 @@ mod reuse;
 use super::*;
 use crate::driver;
 use crate::driver::tests::on_a_core;
+use std::future::poll_fn;
 use std::io::{IoSlice, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
