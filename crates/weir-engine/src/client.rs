@@ -55,6 +55,19 @@ pub(crate) enum Departure {
 }
 
 impl Client {
+    /// Closes the connection. Returns the client, whose memory the next connection of the same task takes over.
+    ///
+    /// `None` if the connection was asked to close, because the core may still look for its handle. `None` also if its
+    /// listener is of an earlier snapshot, which the client would keep alive.
+    pub(crate) fn over(mut self: Box<Self>) -> Option<Box<Self>> {
+        self.stream = Stream::Over;
+        self.certificate = None;
+        self.deadline.clear();
+        let is_unused = Forwarding::end(&mut self.forwarding);
+        let is_current = self.generation == self.core.local().generation;
+        (is_unused && is_current && !self.handle.closing.get()).then_some(self)
+    }
+
     /// Whether the client has abandoned the waiting exchange, as far as it can be known. A client that closed its
     /// side may still read, so this counts only after a while: an answer within a second reaches it.
     ///

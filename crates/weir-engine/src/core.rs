@@ -329,6 +329,8 @@ impl Core {
         }
         *self.local.borrow_mut() = local;
         drop(old);
+        // Waiting lanes keep their last client, and with it a listener of the old snapshot.
+        self.lanes.take().iter().for_each(|lane| lane.dismiss());
         self.resources.forget_unused();
     }
 

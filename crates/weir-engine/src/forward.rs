@@ -34,8 +34,9 @@ pub(crate) struct Forwarding {
 }
 
 /// The lines of the last request: `x-forwarded-for: ADDRESS CRLF x-forwarded-proto: SCHEME CRLF forwarded:
-/// for=ADDRESS;proto=SCHEME;host=`, which stays, followed by `HOST CRLF x-forwarded-host: HOST CRLF`.
-#[derive(Debug)]
+/// for=ADDRESS;proto=SCHEME;host=`, which stays, followed by `HOST CRLF x-forwarded-host: HOST CRLF`. They pass to the
+/// next client of the same task, if it has the same address.
+#[derive(Debug, Default)]
 struct Lines {
     text: Vec<u8>,
     /// The length of the address.
@@ -65,31 +66,47 @@ impl Forwarding {
 
     /// `named` is false if a PROXY header named no client.
     pub(crate) fn new(peer: IpAddr, tls: bool, named: bool, server_name: Option<&str>) -> Self {
-        let peer = peer.to_canonical();
-        let scheme = if tls { "https" } else { "http" };
-        // Built for each connection. The size is known, and `format!` cost a tenth of a short connection. The host is
-        // mostly the name of the handshake.
+        let (peer, scheme) = (peer.to_canonical(), scheme_of(tls));
+        // The size is known, and `format!` cost a tenth of a short connection. The host is mostly the name of the
+        // handshake.
         let (address, host) =
             (if peer.is_ipv4() { 15 } else { 39 }, server_name.map_or(HOST_USUAL, str::len));
-        let mut text = Vec::with_capacity(LINES_ALONE + 2 * (address + host));
-        text.extend_from_slice(FOR);
-        write_address(peer, &mut text);
-        let address = text.len() - FOR.len();
-        for part in ["\r\nx-forwarded-proto: ", scheme, "\r\n"] {
-            text.extend_from_slice(part.as_bytes());
-        }
-        let forwarded = text.len();
-        text.extend_from_slice(b"forwarded: for=");
-        let quoted = peer.is_ipv6(); // RFC 7239 §6.1: in brackets, hence quoted
-        text.extend_from_slice(if quoted { b"\"[" } else { b"" });
-        text.extend_from_within(FOR.len()..FOR.len() + address);
-        text.extend_from_slice(if quoted { b"]\"" } else { b"" });
-        for part in [";proto=", scheme, ";host="] {
-            text.extend_from_slice(part.as_bytes());
-        }
-        let lines = Lines { address, forwarded: forwarded..text.len(), host: text.len(), text };
+        let lines = Lines::new(peer, scheme, Vec::with_capacity(LINES_ALONE + 2 * (address + host)));
         let server_name = server_name.map(Rc::from);
         Self { lines: RefCell::new(lines), owner: OnceCell::new(), scheme, is_unnamed: !named, server_name }
+    }
+
+    /// What the next hop learns about another client, built in the memory of this. The lines stay if the client before
+    /// had the same address (`before`), as behind a balancer, and came the same way. The name of the handshake stays if
+    /// it is the same.
+    pub(crate) fn renew(
+        this: &mut Rc<Self>,
+        before: IpAddr,
+        peer: IpAddr,
+        tls: bool,
+        named: bool,
+        server_name: Option<&str>,
+    ) {
+        let Some(old) = Rc::get_mut(this) else {
+            *this = Rc::new(Self::new(peer, tls, named, server_name)); // something still uses the old one
+            return;
+        };
+        let scheme = scheme_of(tls);
+        let mut lines = std::mem::take(old.lines.get_mut());
+        if before != peer || old.scheme != scheme {
+            lines = Lines::new(peer.to_canonical(), scheme, lines.text);
+        }
+        debug_assert_eq!(lines.address(), peer.to_canonical().to_string().as_bytes());
+        let known = old.server_name.take().filter(|known| Some(&**known) == server_name);
+        let server_name = known.or_else(|| server_name.map(Rc::from));
+        let lines = RefCell::new(lines);
+        *old = Self { lines, owner: OnceCell::new(), scheme, is_unnamed: !named, server_name };
+    }
+
+    /// The client's connection is over: it owns no upstream connections any more, so the pools close them. False if
+    /// something still uses this.
+    pub(crate) fn end(this: &mut Rc<Self>) -> bool {
+        Rc::get_mut(this).map(|over| over.owner = OnceCell::new()).is_some()
     }
 
     /// The same client at another address: it has moved to another network.
@@ -137,6 +154,27 @@ impl Forwarding {
 }
 
 impl Lines {
+    /// The part that stays, in place of `text`.
+    fn new(peer: IpAddr, scheme: &str, mut text: Vec<u8>) -> Self {
+        text.clear();
+        text.extend_from_slice(FOR);
+        write_address(peer, &mut text);
+        let address = text.len() - FOR.len();
+        for part in ["\r\nx-forwarded-proto: ", scheme, "\r\n"] {
+            text.extend_from_slice(part.as_bytes());
+        }
+        let forwarded = text.len();
+        text.extend_from_slice(b"forwarded: for=");
+        let quoted = peer.is_ipv6(); // RFC 7239 §6.1: in brackets, hence quoted
+        text.extend_from_slice(if quoted { b"\"[" } else { b"" });
+        text.extend_from_within(FOR.len()..FOR.len() + address);
+        text.extend_from_slice(if quoted { b"]\"" } else { b"" });
+        for part in [";proto=", scheme, ";host="] {
+            text.extend_from_slice(part.as_bytes());
+        }
+        Self { address, forwarded: forwarded..text.len(), host: text.len(), text }
+    }
+
     fn address(&self) -> &[u8] {
         self.text.get(FOR.len()..FOR.len() + self.address).unwrap_or_default()
     }
@@ -166,6 +204,10 @@ impl Lines {
         self.text.shrink_to_fit();
         self.host = self.text.len();
     }
+}
+
+const fn scheme_of(tls: bool) -> &'static str {
+    if tls { "https" } else { "http" }
 }
 
 fn write_address(address: IpAddr, out: &mut Vec<u8>) {
@@ -404,6 +446,50 @@ mod tests {
         let mut long = Vec::new();
         client.write("h".repeat(HOST_KEPT + 1).as_bytes(), &mut long);
         assert!(long.len() > 2 * HOST_KEPT && client.lines.borrow().text.capacity() < HOST_KEPT);
+    }
+
+    /// What is told of the next client of a task is what would be told of it alone.
+    #[test]
+    fn renewed_lines_tell_of_the_next_client() {
+        let told = |client: &Forwarding| {
+            let (mut out, mut head) = (Vec::new(), RequestHead::default());
+            client.write(b"a.test", &mut out);
+            head.buffer_mut().extend_from_slice(b"GET / HTTP/1.1\r\nhost: a\r\nforwarded: for=b\r\n\r\n");
+            weir_h1::parse_request(&mut head, &weir_h1::Limits::default()).unwrap();
+            out.extend(chain(&mut head, client).unwrap());
+            (String::from_utf8(out).unwrap(), client.is_unnamed(), client.server_name().cloned())
+        };
+        let clients = [
+            ("10.0.0.1", true, true, Some("a.test")),
+            ("10.0.0.1", true, true, Some("a.test")),
+            ("::ffff:10.0.0.1", true, true, Some("b.test")),
+            ("10.0.0.1", false, true, None),
+            ("10.0.0.1", false, false, None),
+            ("2001:db8::1", false, true, None),
+            ("10.20.30.40", true, true, Some("a.test")),
+        ];
+        let mut last: Option<(IpAddr, Rc<Forwarding>)> = None;
+        for (peer, tls, named, name) in clients {
+            let peer: IpAddr = peer.parse().unwrap();
+            let client = match last.take() {
+                None => Rc::new(Forwarding::new(peer, tls, named, name)),
+                Some((before, mut client)) => {
+                    let memory = Rc::as_ptr(&client);
+                    Forwarding::renew(&mut client, before, peer, tls, named, name);
+                    assert_eq!(Rc::as_ptr(&client), memory, "in the same memory");
+                    client
+                }
+            };
+            assert_eq!(told(&client), told(&Forwarding::new(peer, tls, named, name)), "{peer}");
+            let owner = client.owner(Peer::Address(SocketAddr::new(peer, 1000)), || None).cloned().unwrap();
+            assert_eq!(owner.0.source, SocketAddr::new(peer, 1000), "not that of the connection before");
+            last = Some((peer, client));
+        }
+        let (peer, mut client) = last.unwrap();
+        let used = Rc::clone(&client);
+        Forwarding::renew(&mut client, peer, "10.0.0.9".parse().unwrap(), false, true, None);
+        assert_eq!(told(&used), told(&Forwarding::new(peer, true, true, Some("a.test"))), "it is still used");
+        assert!(!Rc::ptr_eq(&used, &client));
     }
 
     #[test]

@@ -385,6 +385,7 @@ fn serve(core: &Rc<Core>, (listener, generation): Accepting<'_>, socket: OwnedFd
 mod tests {
     use super::*;
     use crate::homes::Homes;
+    use std::pin::pin;
     use weir_telemetry::Setup;
 
     fn core() -> Rc<Core> {
@@ -393,6 +394,20 @@ mod tests {
         let sockets = Driver::new().unwrap().sockets();
         let parts = Parts { own, siblings: Arc::from([]), shared, seed: 1, sockets, handle: call::handle };
         Core::new(parts, &Telemetry::new(Setup::default()), Arc::new(Snapshot::empty()))
+    }
+
+    /// A waiting lane keeps its last client, whose listener belongs to the snapshot before.
+    #[test]
+    fn waiting_lanes_end_at_a_reload() {
+        let core = core();
+        let lane = Rc::new(Lane::new(()));
+        let next = || pin!(lane.next()).as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(next(), Poll::Ready(Some(())));
+        core.lanes.borrow_mut().push(Rc::clone(&lane));
+        assert_eq!(next(), Poll::Pending);
+        core.adopt(Arc::new(Snapshot::empty()));
+        assert_eq!(next(), Poll::Ready(None));
+        assert!(core.lanes.borrow().is_empty());
     }
 
     /// Other cores may take the place of this one while its process drains, and give it back: neither undoes the other.

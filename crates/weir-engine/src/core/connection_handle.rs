@@ -68,6 +68,16 @@ impl ConnectionHandle {
         }
     }
 
+    /// Makes the handle of a connection that is over the one of the next connection of the same task. Only the waker
+    /// stays. `None` if something still refers to the old one.
+    #[inline]
+    pub(crate) fn renew(this: &mut Rc<Self>, listener: &Listener, closing: bool) -> Option<Rc<Self>> {
+        let old = Rc::get_mut(this)?;
+        let waker = std::mem::replace(&mut old.waker, Waker::noop().clone());
+        *old = Self::new(listener, closing, waker);
+        Some(Rc::clone(this))
+    }
+
     /// A handle for a connection by QUIC to the address of `at`, which `serving` serves.
     pub(crate) fn of_quic(at: &Listener, serving: &Listener, closing: bool, waker: Waker) -> Self {
         let policy = serving.http3.as_ref().map_or(serving.policy, |http3| http3.policy);

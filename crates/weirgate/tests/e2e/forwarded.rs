@@ -192,3 +192,39 @@ fn the_host_that_the_upstream_sees() {
         assert_eq!(head.all("x-forwarded-host"), ["weir.test"]);
     }
 }
+
+/// A core serves one connection after another in the same memory. No client's address or claim may show up in another's
+/// request.
+#[test]
+fn each_connection_tells_of_its_own_client() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::start(&format!(
+        "workers: 1\ntrusted_proxies: [ 127.0.0.1, 203.0.113.9 ]\n\
+         listeners: {{ web: {{ address: 127.0.0.1:0, proxy_protocol: true }} }}\n\
+         upstreams: {{ up: {{ endpoints: [ {} ] }} }}\n{}\n",
+        upstream.address(),
+        crate::support::ALL_TO_UP
+    ));
+    for (told, seen) in [
+        ("TCP4 203.0.113.7 127.0.0.1 1 2", "203.0.113.7"),
+        ("TCP4 203.0.113.8 127.0.0.1 1 2", "203.0.113.8"),
+        ("TCP4 203.0.113.9 127.0.0.1 1 2", "198.51.100.1, 203.0.113.9"), // a proxy that is believed
+        ("TCP4 203.0.113.8 127.0.0.1 1 2", "203.0.113.8"),
+        ("TCP6 2001:db8::1 ::1 1 2", "2001:db8::1"),
+        ("UNKNOWN", "127.0.0.1"),
+        ("TCP4 203.0.113.7 127.0.0.1 1 2", "203.0.113.7"),
+    ] {
+        for host in ["a.test", "b.test"] {
+            let request = format!(
+                "PROXY {told}\r\nGET / HTTP/1.1\r\nHost: {host}\r\nX-Forwarded-For: 198.51.100.1\r\nConnection: \
+                 close\r\n\r\n"
+            );
+            let mut client = weir.client();
+            client.ask(request).expect_status(200);
+            client.expect_close();
+            let head = upstream.take_request().head;
+            assert_eq!(head.all("x-forwarded-for").join(", "), seen, "{told}");
+            assert_eq!(head.all("x-forwarded-host"), [host], "{told}");
+        }
+    }
+}

@@ -111,6 +111,23 @@ fn each_client_has_connections_of_its_own() {
     assert_eq!(upstream.connections(), 2, "a client's own connection is used again");
 }
 
+/// A core serves one connection after another in the same memory.
+#[test]
+fn the_next_client_has_a_connection_of_its_own() {
+    let upstream = behind_proxy();
+    let weir = Weir::start(&format!("workers: 1\n{}", config_for(&upstream, "proxy_protocol: v1")));
+    for _ in 0..3 {
+        let mut client = weir.client();
+        let line = line_of(&client, &weir);
+        client
+            .ask("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+            .expect_status(200)
+            .expect_body(&line);
+        client.expect_close();
+    }
+    assert_eq!(upstream.connections(), 3);
+}
+
 #[test]
 fn a_connection_ends_with_its_client() {
     let upstream = Upstream::listen();
