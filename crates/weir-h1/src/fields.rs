@@ -25,8 +25,10 @@ pub struct Fields {
     arena: Vec<u8>,
     /// A bit per known name among the entries, including dropped ones; also [`UNDERSCORE`].
     seen: u32,
+    /// A bit per known name of which an entry may have been dropped. A name that is seen and not gone is there.
+    pub(crate) gone: u32,
     /// So many of the first entries are consecutive lines of `base`, all of them clean and none dropped: nearly always
-    /// all that were received. They are written without a look at each.
+    /// all that were received, or all before the first that a filter removed. They are written without a look at each.
     pub(crate) lines: u32,
 }
 
@@ -77,11 +79,11 @@ impl Fields {
         if self.seen & known.bit() == 0 { None } else { self.find_known(known) }
     }
 
-    /// Whether there is a field with a known name. If nothing was removed or added, two comparisons tell.
+    /// Whether there is a field with a known name: a bit test, unless one of that name was removed.
     #[inline]
     pub fn has_known(&self, known: Known) -> bool {
-        let is_untouched = self.lines as usize == self.entries.len();
-        self.seen & known.bit() != 0 && (is_untouched || self.find_known(known).is_some())
+        let bit = known.bit();
+        self.seen & bit != 0 && (self.gone & bit == 0 || self.find_known(known).is_some())
     }
 
     fn find_known(&self, known: Known) -> Option<&[u8]> {
@@ -185,20 +187,35 @@ impl Fields {
     /// Also removes spellings with `_` for `-` or vice versa: WSGI, CGI and PHP map both to one variable. A field
     /// that a filter removes before setting it must not slip in under the other spelling.
     pub fn remove(&mut self, name: &FieldName) -> bool {
-        let Self { base, arena, entries, seen, lines } = self;
-        let twins = *seen & UNDERSCORE != 0 || name.has_underscore();
+        let twins = self.may_have_twins(name);
         let mut any = false;
-        // The length rules out nearly every field.
-        for e in entries.iter_mut().filter(|e| e.name.len as usize == name.as_str().len() && !e.dropped) {
-            let text = text_in(base, arena, e.name);
-            let gone = name.is(text) || twins && reads_as(text, name.as_str().as_bytes());
-            e.dropped = gone;
-            any |= gone;
-        }
-        if any {
-            *lines = 0;
+        for at in 0..self.entries.len() {
+            let e = self.entries[at];
+            // The length rules out nearly every field.
+            if e.name.len as usize != name.as_str().len() || e.dropped {
+                continue;
+            }
+            let text = self.text(e.name);
+            if name.is(text) || twins && reads_as(text, name.as_str().as_bytes()) {
+                self.drop_at(at);
+                any = true;
+            }
         }
         any
+    }
+
+    /// Whether a field may have another spelling of that name, with `_` for `-` or vice versa.
+    #[inline]
+    const fn may_have_twins(&self, name: &FieldName) -> bool {
+        self.seen & UNDERSCORE != 0 || name.has_underscore()
+    }
+
+    #[inline]
+    fn drop_at(&mut self, at: usize) {
+        let e = &mut self.entries[at];
+        e.dropped = true;
+        self.gone |= e.known.bit();
+        self.lines = self.lines.min(at as u32);
     }
 
     /// Removes the other spellings of these names (`_` for `-` or vice versa), but not the names themselves. For
@@ -222,11 +239,12 @@ impl Fields {
     }
 
     fn drop_known(&mut self, known: Known) -> bool {
-        self.lines = 0;
         let mut any = false;
-        for e in self.entries.iter_mut().filter(|e| e.known == known && !e.dropped) {
-            e.dropped = true;
-            any = true;
+        for at in 0..self.entries.len() {
+            if self.entries[at].known == known && !self.entries[at].dropped {
+                self.drop_at(at);
+                any = true;
+            }
         }
         any
     }
@@ -248,8 +266,7 @@ impl Fields {
         for i in 0..self.entries.len() {
             let e = self.entries[i];
             if !e.dropped && gone(self.text(e.name), self.text(e.value)) {
-                self.entries[i].dropped = true;
-                self.lines = 0;
+                self.drop_at(i);
                 any = true;
             }
         }
@@ -307,6 +324,7 @@ impl Fields {
             entries: self.entries.clone(),
             arena: self.arena.clone(),
             seen: self.seen,
+            gone: self.gone,
             lines: self.lines,
         }
     }
@@ -316,7 +334,7 @@ impl Fields {
         self.clear();
         self.entries.extend_from_slice(&known.entries);
         self.arena.extend_from_slice(&known.arena);
-        (self.seen, self.lines) = (known.seen, known.lines);
+        (self.seen, self.gone, self.lines) = (known.seen, known.gone, known.lines);
     }
 
     /// A copy of these fields with room for `fields` more, of `bytes` in total.
@@ -326,7 +344,8 @@ impl Fields {
         entries.extend_from_slice(&self.entries);
         let mut arena = Vec::with_capacity(self.arena.len() + bytes);
         arena.extend_from_slice(&self.arena);
-        Self { base: self.base.clone(), entries, arena, seen: self.seen, lines: self.lines }
+        let Self { seen, gone, lines, .. } = *self;
+        Self { base: self.base.clone(), entries, arena, seen, gone, lines }
     }
 
     /// A copy that holds nothing but the present fields. None of them [was received](Fields::was_received).
@@ -338,6 +357,7 @@ impl Fields {
             entries: Vec::with_capacity(self.entries.len()),
             arena: Vec::with_capacity(bytes),
             seen: self.seen & UNDERSCORE,
+            gone: 0,
             lines: 0,
         };
         for e in self.live() {
@@ -362,7 +382,7 @@ impl Fields {
     }
 
     pub(crate) fn clear(&mut self) {
-        (self.seen, self.lines) = (0, 0);
+        (self.seen, self.gone, self.lines) = (0, 0, 0);
         self.entries.clear();
         self.arena.clear();
     }

@@ -47,7 +47,7 @@ pub(crate) fn fields(
         out.add(entry, !plain);
     }
     c.line_end()?;
-    out.lines = if is_as_written { out.entries.len() as u32 } else { 0 };
+    (out.lines, out.gone) = if is_as_written { (out.entries.len() as u32, 0) } else { (0, u32::MAX) };
     // §6.1 and §6.3: a message with both fields, or with chunked in HTTP/1.0, was made to be read in two ways.
     if common.chunked && (common.content_length.is_some() || common.version == Version::Http10) {
         return Err(c.broken(Kind::Framing));
@@ -241,7 +241,7 @@ impl Options {
 
 /// RFC 9110 §7.6.1: fields named in Connection are hop-by-hop, except those of [`stays`].
 fn drop_nominated(c: &Cursor<'_>, out: &mut Fields) {
-    out.lines = 0;
+    (out.lines, out.gone) = (0, u32::MAX);
     for i in 0..out.entries.len() {
         if out.entries[i].known != Known::Connection {
             continue;

@@ -170,6 +170,46 @@ fn names_that_servers_read_as_one() {
     assert_eq!(written(&twins), "Host: a\r\nX-Key: 1\r\nX-Keys: 3\r\nmy_id: 4\r\n");
 }
 
+/// Each set of the received fields is removed, in either order.
+#[test]
+fn fields_are_there_until_they_are_removed() {
+    const LINES: [(&str, Option<Known>); 5] = [
+        ("Host: a\r\n", Some(Known::Host)),
+        ("A: 1\r\n", None),
+        ("Date: 2\r\n", Some(Known::Date)),
+        ("B: 3\r\n", None),
+        ("Location: 4\r\n", Some(Known::Location)),
+    ];
+    let sent = format!("GET / HTTP/1.1\r\n{}\r\n", LINES.map(|(line, _)| line).concat());
+    for removed in 0..1 << LINES.len() {
+        for backwards in [false, true] {
+            let mut changed = head(&sent);
+            let mut order: Vec<usize> = (0..LINES.len()).filter(|at| removed >> at & 1 == 1).collect();
+            if backwards {
+                order.reverse();
+            }
+            for at in order {
+                let (line, known) = LINES[at];
+                match known {
+                    Some(known) => assert!(changed.headers.remove_known(known)),
+                    None => assert!(changed.headers.remove(&name(&line[..1]))),
+                }
+            }
+            let left = LINES.iter().enumerate().filter(|(at, _)| removed >> at & 1 == 0);
+            let left: String = left.map(|(_, (line, _))| *line).collect();
+            assert_eq!(written(&changed), left);
+            changed.headers.append(&name("X"), b"5").unwrap();
+            assert_eq!(written(&changed), left.clone() + "X: 5\r\n");
+            assert_eq!(written(&changed.copied()), left.clone() + "X: 5\r\n");
+            for known in LINES.iter().filter_map(|(_, known)| *known) {
+                let is_there = changed.headers.get_known(known).is_some();
+                assert_eq!(changed.headers.has_known(known), is_there, "{known:?} in {left}");
+                assert_eq!(changed.copied().headers.has_known(known), is_there, "{known:?} in {left}");
+            }
+        }
+    }
+}
+
 #[test]
 fn prepared_fields_are_as_if_appended() {
     let mut head = head("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
