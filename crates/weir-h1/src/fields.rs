@@ -204,6 +204,32 @@ impl Fields {
         any
     }
 
+    /// Shows `accept` the value of the only field of that name. If it returns something, the field is removed, as by
+    /// [`remove`](Self::remove). `None` if it returns nothing, or if there is no such field or more than one.
+    #[inline]
+    pub fn take_sole<T>(&mut self, name: &FieldName, accept: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
+        let at = self.sole(name)?;
+        let accepted = accept(self.text(self.entries[at].value))?;
+        if self.may_have_twins(name) {
+            self.remove(name);
+        } else {
+            self.drop_at(at);
+        }
+        Some(accepted)
+    }
+
+    /// Where the only field of that name is.
+    #[inline]
+    fn sole(&self, name: &FieldName) -> Option<usize> {
+        let mut found = None;
+        for (at, e) in self.entries.iter().enumerate() {
+            if !e.dropped && self.has_name(e, name) && found.replace(at).is_some() {
+                return None;
+            }
+        }
+        found
+    }
+
     /// Whether a field may have another spelling of that name, with `_` for `-` or vice versa.
     #[inline]
     const fn may_have_twins(&self, name: &FieldName) -> bool {

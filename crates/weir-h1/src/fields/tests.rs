@@ -170,6 +170,45 @@ fn names_that_servers_read_as_one() {
     assert_eq!(written(&twins), "Host: a\r\nX-Key: 1\r\nX-Keys: 3\r\nmy_id: 4\r\n");
 }
 
+#[test]
+fn the_only_field_of_a_name_is_taken_if_it_is_accepted() {
+    const SENT: &str = "GET / HTTP/1.1\r\nHost: a\r\nX-Key: 1\r\nDate: 2\r\nB: 3\r\n\r\n";
+    const KEPT: &str = "Host: a\r\nDate: 2\r\nB: 3\r\n";
+    let key = name("x-key");
+    let take = |sent: &str| {
+        let mut head = head(sent);
+        let mut seen = 0;
+        let taken = head.headers.take_sole(&key, |value| {
+            seen += 1;
+            (value == b"1").then_some(7)
+        });
+        (taken, seen, written(&head))
+    };
+    let whole = |sent: &str| written(&head(sent));
+    assert_eq!(take(SENT), (Some(7), 1, KEPT.to_owned()));
+    // Not accepted, and not there.
+    let other = SENT.replace("X-Key: 1", "X-Key: 2");
+    assert_eq!(take(&other), (None, 1, whole(&other)));
+    let none = SENT.replace("X-Key", "X-Kex");
+    assert_eq!(take(&none), (None, 0, whole(&none)));
+    // Not the only one, whatever its case, its value and its place.
+    for second in ["X-Key: 1", "x-key: 2", "X-KEY:"] {
+        for place in ["X-Key: 1", "B: 3"] {
+            let twice = SENT.replace(place, &format!("{place}\r\n{second}"));
+            assert_eq!(take(&twice), (None, 0, whole(&twice)), "{twice}");
+        }
+    }
+    // Other spellings go with it, as with `remove`.
+    let twin = SENT.replace("B: 3", "x_key: 4\r\nB: 3");
+    assert_eq!(take(&twin), (Some(7), 1, KEPT.to_owned()));
+    // A field that was removed before does not count, and neither does one of another length.
+    let mut head = head(&SENT.replace("B: 3", "X-Keys: 1\r\nX-Key: 1"));
+    head.headers.insert(&key, b"1").unwrap();
+    assert_eq!(head.headers.take_sole(&key, |value| Some(value.to_owned())), Some(b"1".to_vec()));
+    assert_eq!(head.headers.take_sole(&key, |_| Some(())), None);
+    assert_eq!(written(&head), "Host: a\r\nDate: 2\r\nX-Keys: 1\r\n");
+}
+
 /// Each set of the received fields is removed, in either order.
 #[test]
 fn fields_are_there_until_they_are_removed() {

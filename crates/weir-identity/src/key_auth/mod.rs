@@ -97,8 +97,8 @@ struct KeyAuth {
     keys: Keys,
     directory: Option<Arc<Directory>>,
     reads_authorization: bool,
-    /// Whether only the header may carry a key, without a scheme before it.
-    is_header_alone: bool,
+    /// Whether only the header may carry a key, without a scheme before it, and is hidden.
+    takes_header: bool,
     challenge_missing: Vec<u8>,
     challenge_unknown: Vec<u8>,
     www_authenticate: FieldName,
@@ -159,9 +159,9 @@ impl IntoFilter for KeyAuthSettings {
         // RFC 6750 §3.1: tells a client that sent a bearer token that the token is at fault.
         let bearer = scheme.eq_ignore_ascii_case("bearer");
         let unknown = if bearer { format!("{missing}, error=\"invalid_token\"") } else { missing.clone() };
-        let Self { scheme: word, query, cookie, path, .. } = &self;
+        let Self { scheme: word, query, cookie, path, hide, .. } = &self;
         Some(KeyAuth {
-            is_header_alone: word.is_none() && query.is_none() && cookie.is_none() && !path,
+            takes_header: word.is_none() && query.is_none() && cookie.is_none() && !path && *hide,
             reads_authorization: self.header.as_str().eq_ignore_ascii_case("authorization"),
             settings: self,
             keys,
@@ -199,47 +199,38 @@ impl Filter for KeyAuth {
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
-        if let Some(Owner { consumer, digits }) = self.known_at_once(head) {
+        if let Some(Owner { consumer, digits }) = self.known_at_once(head, cx) {
             cx.set_consumer(consumer as usize);
             cx.set_credential(digits);
         } else if let Some(decided) = self.name_caller(head, cx) {
             return decided;
         }
-        let Some(consumer) = cx.consumer() else {
-            return self.refuse(&KEY_UNKNOWN, &self.challenge_unknown);
-        };
-        if !consumer.may_call_from(cx.client) {
-            return Flow::refuse(&CONSUMER_ADDRESS);
+        if self.settings.hide && self.reads_authorization {
+            cx.hides_authorization();
         }
-        if self.settings.hide {
-            self.hide(head);
-            if self.reads_authorization {
-                cx.hides_authorization();
-            }
-        }
-        if let Some(name) = &self.settings.consumer_header
-            && head.headers.insert(name, consumer.name.as_bytes()).is_err()
-        {
-            head.headers.remove(name); // the name cannot be sent; remove the client's own header
+        if let Some(name) = &self.settings.consumer_header {
+            tell_upstream(name, head, cx);
         }
         Flow::Continue
     }
 }
 
 impl KeyAuth {
-    /// The owner of the key, if only the header may carry keys, the request has one header of this name, and its key was
-    /// verified before. That holds for nearly all requests.
+    /// The owner of the key, which is then hidden, if only the header may carry keys, the request has one header of this
+    /// name, its key was verified before, and its owner may call. That holds for nearly all requests.
     #[inline]
-    fn known_at_once(&self, head: &RequestHead) -> Option<Owner> {
-        if !self.is_header_alone {
+    fn known_at_once(&self, head: &mut RequestHead, cx: &Cx) -> Option<Owner> {
+        if !self.takes_header {
             return None;
         }
-        let mut keys = head.headers.values(&self.settings.header);
-        let key = keys.next()?;
-        if keys.next().is_some() { None } else { self.keys.remembered(key) }
+        head.headers.take_sole(&self.settings.header, |key| {
+            let owner = self.keys.remembered(key)?;
+            let consumer = cx.consumers().get(owner.consumer as usize)?;
+            consumer.may_call_from(cx.client).then_some(owner)
+        })
     }
 
-    /// Names the caller by the keys of the request, or returns what to answer.
+    /// Names the caller by the keys of the request and hides them, or returns what to answer.
     #[inline(never)]
     fn name_caller(&self, head: &mut RequestHead, cx: &mut Cx) -> Option<Flow> {
         if self.settings.path && cx.path_key().is_some() && has_key_segment(head.path()) {
@@ -265,11 +256,20 @@ impl KeyAuth {
             Ok((named, digits)) => {
                 named.name(cx);
                 cx.set_credential(digits);
-                None
             }
-            Err(Nobody::Unknown) => Some(self.refuse(&KEY_UNKNOWN, &self.challenge_unknown)),
-            Err(Nobody::Unavailable) => Some(Flow::refuse(&CONSUMERS_UNAVAILABLE)),
+            Err(Nobody::Unknown) => return Some(self.refuse(&KEY_UNKNOWN, &self.challenge_unknown)),
+            Err(Nobody::Unavailable) => return Some(Flow::refuse(&CONSUMERS_UNAVAILABLE)),
         }
+        let Some(consumer) = cx.consumer() else {
+            return Some(self.refuse(&KEY_UNKNOWN, &self.challenge_unknown));
+        };
+        if !consumer.may_call_from(cx.client) {
+            return Some(Flow::refuse(&CONSUMER_ADDRESS));
+        }
+        if self.settings.hide {
+            self.hide(head);
+        }
+        None
     }
 
     /// The owner of a key, and the first digits of its hash.
@@ -341,6 +341,14 @@ impl KeyAuth {
     fn refuse(&self, cause: &'static Cause, challenge: &[u8]) -> Flow {
         // RFC 9110 §11.6.1: a 401 must carry a challenge.
         Flow::refuse_with(cause, vec![(self.www_authenticate.clone(), challenge.to_vec())])
+    }
+}
+
+/// Writes the consumer's name into a header for the upstream.
+fn tell_upstream(name: &FieldName, head: &mut RequestHead, cx: &Cx) {
+    let told = cx.consumer().map(|consumer| head.headers.insert(name, consumer.name.as_bytes()));
+    if !matches!(told, Some(Ok(()))) {
+        head.headers.remove(name); // the name cannot be sent; remove the client's own header
     }
 }
 

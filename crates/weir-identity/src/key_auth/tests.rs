@@ -128,6 +128,48 @@ async fn a_key_that_was_verified_is_still_the_only_one_that_passes() {
     }
 }
 
+#[tokio::test]
+async fn an_empty_key_is_none_even_if_its_hash_is_known() {
+    let hash = Sha256::digest(b"").iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let running = Stand::new(&KIND, json!({}))
+        .consumer(consumer("shop", &[&format!("sha256:{hash}"), "secret"]))
+        .build();
+    for _ in 0..2 {
+        running.request("GET /\nx-api-key:").await.expect_status(401).expect_cause(&KEY_MISSING);
+        running.request("GET /\nx-api-key: secret").await.expect_continue();
+    }
+}
+
+#[tokio::test]
+async fn a_revoked_key_is_not_remembered_by_the_next_config() {
+    let with = |keys: &[&str]| Stand::new(&KIND, json!({})).consumer(consumer("shop", keys)).build();
+    let before = with(&["old", "new"]);
+    for _ in 0..2 {
+        before.request("GET /\nx-api-key: old").await.expect_continue();
+    }
+    let after = with(&["new"]);
+    for _ in 0..2 {
+        after.request("GET /\nx-api-key: old").await.expect_cause(&KEY_UNKNOWN);
+        after.request("GET /\nx-api-key: new").await.expect_continue();
+    }
+    before.request("GET /\nx-api-key: old").await.expect_continue();
+}
+
+#[tokio::test]
+async fn what_is_hidden_does_not_depend_on_what_is_remembered() {
+    for (settings, kept) in [(json!({}), None), (json!({ "hide": false }), Some("secret"))] {
+        let running = stand(settings).build();
+        for _ in 0..3 {
+            let mut exchange = running.request("GET /\nX-API-Key: secret\nx_api_key: other\na: 1").await;
+            exchange.expect_continue().expect_header("a", "1");
+            match kept {
+                Some(key) => exchange.expect_header("x-api-key", key),
+                None => exchange.expect_no_header("x-api-key").expect_no_header("x_api_key"),
+            };
+        }
+    }
+}
+
 #[test]
 fn verified_keys_are_remembered_and_bounded() {
     let verified = Verified::new(2);
