@@ -17,18 +17,28 @@ pub(super) struct Keys {
 
 /// Keys that were verified once. The next request with one of them saves the 3,400 instructions of SHA-256.
 ///
-/// A key is remembered by 128 bits of a sum of its words, each multiplied by secrets of this snapshot. Without the
-/// secrets, any two different keys have the same bits with a probability of 1 in 2^128 (Lemire and Kaser, "Strongly
-/// universal string hashing is fast", 2014, for 128 and 64 bits). The duration of a comparison reveals nothing about
-/// the key. Only keys from the config are stored, and they are dropped with the snapshot.
+/// A key is remembered by its [`Tag`], not by its text. The duration of a comparison reveals nothing about the key. Only
+/// keys from the config are remembered, and they are dropped with the snapshot.
 ///
 /// Invariant: a slot is written once, so a reader sees it either empty or complete. A key whose slots are taken is
 /// hashed each time, and so is a key that is longer than the secrets.
 pub(super) struct Verified {
-    /// The initial value of a sum, and the multiplier of each word.
-    pub(super) secrets: Box<[[u128; 2]]>,
-    pub(super) slots: Box<[OnceLock<(u128, Owner)>]>,
+    /// For the length and the last bytes, then for each pair of words.
+    secrets: Box<[Secrets]>,
+    pub(super) slots: Box<[OnceLock<(Tag, Owner)>]>,
 }
+
+/// Two sums over pairs of a key's words. A pair adds the product of its words, each of which is increased by a secret
+/// first. Each sum has secrets of its own, and each snapshot draws new ones.
+///
+/// Each sum is NH of 64-bit words (Black, Halevi, Krawczyk, Krovetz and Rogaway, "UMAC: Fast and Secure Message
+/// Authentication", 1999). Without the secrets, any two different keys have the same sum with a probability of at most
+/// 1 in 2^64, and the same tag with at most 1 in 2^128. The key's length is one of its words, so that this also holds
+/// for keys of different lengths.
+pub(super) type Tag = [u128; 2];
+
+/// What is added to the words of a pair, for each sum.
+type Secrets = [[u64; 2]; 2];
 
 /// The consumer that a key belongs to, and which of its keys it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +48,7 @@ pub(super) struct Owner {
     pub(super) digits: [u8; 8],
 }
 
-/// Most slots, 48 bytes each, and how many are probed for a key. Two slots per key are made, so the first probe finds
+/// Most slots, 64 bytes each, and how many are probed for a key. Two slots per key are made, so the first probe finds
 /// most keys.
 pub(super) const SLOTS: usize = 8192;
 pub(super) const PROBES: usize = 8;
@@ -173,46 +183,59 @@ impl Verified {
     pub(super) fn new(keys: usize) -> Self {
         let slots = (2 * keys).next_power_of_two().min(SLOTS);
         let slots = (0..slots).map(|_| OnceLock::new()).collect();
-        let mut random = vec![[[0; 16]; 2]; WORDS + 1];
-        if aws_lc_rs::rand::fill(random.as_flattened_mut().as_flattened_mut()).is_err() {
+        let mut random = vec![[[[0; 8]; 2]; 2]; WORDS / 2 + 1];
+        if aws_lc_rs::rand::fill(random.as_flattened_mut().as_flattened_mut().as_flattened_mut()).is_err() {
             random.clear(); // without secrets nothing is remembered
         }
-        Self { secrets: random.into_iter().map(|pair| pair.map(u128::from_le_bytes)).collect(), slots }
+        let secrets = random.into_iter().map(|pair| pair.map(|sum| sum.map(u64::from_le_bytes)));
+        Self { secrets: secrets.collect(), slots }
     }
 
     /// The tag that a key is remembered by; `None` if the key is too long.
-    pub(super) fn tag(&self, key: &[u8]) -> Option<u128> {
-        let (begin, of_words) = self.secrets.split_first()?;
-        let (words, rest) = key.as_chunks();
-        let (of_last, of_words) = of_words.get(..=words.len())?.split_last()?;
-        // The last word begins with the number of its key bytes plus one, so no two keys have the same words.
-        let last = rest.iter().fold(rest.len() as u64 + 1, |word, byte| word << 8 | u64::from(*byte));
-        let words = words.iter().map(|word| u64::from_le_bytes(*word));
-        let sum = of_words.iter().zip(words).fold(*begin, |sum, (secrets, word)| add(sum, secrets, word));
-        let [a, b] = add(sum, of_last, last);
-        Some(a >> 64 << 64 | b >> 64)
+    #[inline]
+    pub(super) fn tag(&self, key: &[u8]) -> Option<Tag> {
+        let (of_length, of_pairs) = self.secrets.split_first()?;
+        let (pairs, rest) = key.as_chunks::<16>();
+        let (of_rest, of_pairs) = of_pairs.get(..=pairs.len())?.split_last()?;
+        // The last word overlaps the one before it. Among keys of one length, every byte is in a word.
+        let last = match key.last_chunk() {
+            Some(last) => u64::from_le_bytes(*last),
+            None => key.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+        };
+        let mut tag = add([0; 2], of_length, [key.len() as u64, last]);
+        for (secrets, pair) in of_pairs.iter().zip(pairs) {
+            let pair = u128::from_le_bytes(*pair);
+            tag = add(tag, secrets, [pair as u64, (pair >> 64) as u64]);
+        }
+        if let Some((word, [_, ..])) = rest.split_first_chunk() {
+            tag = add(tag, of_rest, [u64::from_le_bytes(*word), 0]);
+        }
+        Some(tag)
     }
 
-    pub(super) fn find(&self, tag: u128) -> Option<Owner> {
+    pub(super) fn find(&self, tag: Tag) -> Option<Owner> {
         self.probe(tag).map_while(OnceLock::get).find(|(known, _)| *known == tag).map(|(_, owner)| *owner)
     }
 
-    pub(super) fn remember(&self, tag: u128, owner: Owner) {
+    pub(super) fn remember(&self, tag: Tag, owner: Owner) {
         // A slot that another core is taking at this moment counts as taken.
         let _ = self.probe(tag).find(|slot| slot.set((tag, owner)).is_ok());
     }
 
-    fn probe(&self, tag: u128) -> impl Iterator<Item = &OnceLock<(u128, Owner)>> {
+    fn probe(&self, [sum, _]: Tag) -> impl Iterator<Item = &OnceLock<(Tag, Owner)>> {
         let mask = self.slots.len() - 1; // a power of two
-        (0..PROBES).filter_map(move |n| self.slots.get((tag as usize).wrapping_add(n) & mask))
+        let first = (sum >> 64) as usize; // of a product, these bits are the most even
+        (0..PROBES).filter_map(move |n| self.slots.get(first.wrapping_add(n) & mask))
     }
 }
 
-/// Adds a word to both sums, each time multiplied by its secret.
+/// Adds the product of a pair of words to both sums.
 #[inline]
-fn add([a, b]: [u128; 2], [of_a, of_b]: &[u128; 2], word: u64) -> [u128; 2] {
-    let word = u128::from(word);
-    [a.wrapping_add(of_a.wrapping_mul(word)), b.wrapping_add(of_b.wrapping_mul(word))]
+fn add([a, b]: Tag, [of_a, of_b]: &Secrets, words: [u64; 2]) -> Tag {
+    let product = |secrets: &[u64; 2]| {
+        u128::from(words[0].wrapping_add(secrets[0])) * u128::from(words[1].wrapping_add(secrets[1]))
+    };
+    [a.wrapping_add(product(of_a)), b.wrapping_add(product(of_b))]
 }
 
 /// The hash of a key as written in the config.

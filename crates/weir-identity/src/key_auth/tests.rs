@@ -128,6 +128,26 @@ async fn a_key_that_was_verified_is_still_the_only_one_that_passes() {
     }
 }
 
+/// For lengths at which a key ends in, before and behind a word or a pair of words.
+#[tokio::test]
+async fn keys_that_differ_in_their_last_byte_are_others() {
+    for length in [1, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 32, 33, 36, 255, 256, 300] {
+        let key = |last: &str| "k".repeat(length - 1) + last;
+        let stand = Stand::new(&KIND, json!({}));
+        let running =
+            stand.consumer(consumer("one", &[&key("1")])).consumer(consumer("two", &[&key("2")])).build();
+        for _ in 0..3 {
+            for (last, name) in
+                [("1", Some("one")), ("2", Some("two")), ("3", None), ("", None), ("12", None)]
+            {
+                let exchange = running.request(&format!("GET /\nx-api-key: {}", key(last))).await;
+                let found = exchange.cx.consumer().map(|c| c.name.as_str());
+                assert_eq!(found, name, "{length}: ...{last}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_empty_key_is_none_even_if_its_hash_is_known() {
     let hash = Sha256::digest(b"").iter().map(|b| format!("{b:02x}")).collect::<String>();
@@ -180,14 +200,17 @@ fn verified_keys_are_remembered_and_bounded() {
     verified.remember(tag(b"b"), owner(8));
     assert_eq!(verified.find(tag(b"a")), Some(owner(7)));
     assert_eq!(verified.find(tag(b"b")), Some(owner(8)));
-    // A difference of one bit in either half is a different key.
-    assert_eq!(verified.find(tag(b"a") ^ 1), None);
-    assert_eq!(verified.find(tag(b"a") ^ 1 << 127), None);
+    // A difference of one bit in either sum is a different key.
+    let [one, other] = tag(b"a");
+    for differs in [1, 1 << 127] {
+        assert_eq!(verified.find([one ^ differs, other]), None);
+        assert_eq!(verified.find([one, other ^ differs]), None);
+    }
     // Keys that do not fit are not remembered, and evict no other key.
     (0..100u8).for_each(|n| verified.remember(tag(&[n]), owner(u32::from(n))));
     assert_eq!(verified.slots.iter().filter(|slot| slot.get().is_some()).count(), 4);
     assert_eq!(verified.find(tag(b"a")), Some(owner(7)));
-    assert_eq!(Verified::new(0).find(0), None);
+    assert_eq!(Verified::new(0).find([0; 2]), None);
     assert_eq!(Verified::new(1_000_000).slots.len(), SLOTS);
     assert_ne!(Verified::new(2).tag(b"a"), verified.tag(b"a"), "its secrets are its own");
     assert_eq!(verified.tag(&[b'a'; 8 * WORDS]), None, "too long to be remembered");
