@@ -32,7 +32,8 @@ impl<'a> ToRun<'a> {
     #[inline(always)] // runs for each filter
     pub(crate) fn next(&mut self, snapshot: &Snapshot, handling: &Handling, cx: Option<&Cx>) -> Option<u32> {
         let caller = cx.and_then(Cx::consumer_index);
-        let is_named = self.caller.is_some_and(|before| before != caller);
+        // Without plans, it makes no difference whom a filter names.
+        let is_named = !snapshot.plans.is_empty() && self.caller.is_some_and(|before| before != caller);
         if is_named || !self.first.is_empty() {
             return self.next_of_others(snapshot, handling, cx, is_named);
         }
