@@ -329,8 +329,15 @@ impl<'c> Exchange<'c> {
                 matched
             }
         };
+        let local = Rc::clone(&self.local);
         if self.cx.is_some() {
-            if let Err(stop) = self.filter_request(route).await {
+            let ran = match self.filter_request(&local, route) {
+                Ok(None) => Ok(()),
+                // Boxed: few filters wait, and their future is large.
+                Ok(Some(unrun)) => Box::pin(self.filter_request_rest(unrun)).await,
+                Err(stop) => Err(stop),
+            };
+            if let Err(stop) = ran {
                 self.record.stopped_by =
                     self.cx.as_ref().filter(|_| !matches!(stop, Stop::Cut(_))).map(|cx| cx.filter);
                 return Err(stop);
@@ -339,7 +346,6 @@ impl<'c> Exchange<'c> {
                 return Err(Stop::refuse(&error::NO_ROUTE)); // this route may not allow OPTIONS: a filter must answer
             }
         }
-        let local = Rc::clone(&self.local);
         let upstream = match &local.routes[route].handling.target {
             Target::Files(site) => match Box::pin(self.send_file(Arc::clone(site))).await? {
                 Some(next) => return Ok(next),

@@ -28,6 +28,14 @@ impl<'a> ToRun<'a> {
         Self { of_route: of_route.iter(), first: SmallVec::new(), caller: None }
     }
 
+    /// Those of a request that continues after its answer.
+    #[cold]
+    pub(crate) fn of_rest(rest: &[u32]) -> Self {
+        let mut to_run = Self::new(&[]);
+        to_run.insert(rest.iter().copied(), false);
+        to_run
+    }
+
     /// The next filter. If the last one named the consumer, those of the consumer's plan come first.
     #[inline(always)] // runs for each filter
     pub(crate) fn next(&mut self, snapshot: &Snapshot, handling: &Handling, cx: Option<&Cx>) -> Option<u32> {

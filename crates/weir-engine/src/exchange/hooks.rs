@@ -7,6 +7,7 @@ use super::sent::Attempt;
 use super::{Exchange, Phase, Stop, unless, unless_gone};
 use crate::autopsy::body;
 use crate::client::Departure;
+use crate::core::Local;
 use crate::forward;
 use crate::respond::{self, LocalResponse};
 use crate::snapshot::{Handling, Instance, Snapshot};
@@ -37,6 +38,15 @@ pub(super) enum Due {
     Wait,
 }
 
+/// The filters that a request has yet to pass, once one of them must wait.
+pub(super) struct Unrun<'l> {
+    snapshot: &'l Snapshot,
+    handling: &'l Handling,
+    to_run: ToRun<'l>,
+    /// The filter that must wait, and for what.
+    due: (u32, Due),
+}
+
 /// An upstream's response that its filters replaced or hid, or that not all of them have seen yet.
 pub(super) struct Unfiltered<'a> {
     pub(super) reply: Reply<'a>,
@@ -55,35 +65,62 @@ pub(super) enum Reply<'a> {
 // === The request ===
 
 impl Exchange<'_> {
-    /// Runs the route's filters. When one names the consumer, the filters of the consumer's plan follow it.
-    pub(super) async fn filter_request(&mut self, route: usize) -> Result<(), Stop> {
-        let local = Rc::clone(&self.local);
-        let (snapshot, handling) = (&local.snapshot, &local.routes[route].handling);
-        let rest = self.resumed.as_mut().map(|resumed| std::mem::take(&mut resumed.rest));
-        let mut to_run = ToRun::new(rest.as_deref().unwrap_or(&handling.chain));
-        loop {
-            let ran = match self.filter_on(snapshot, handling, &mut to_run) {
-                Ok(None) => return self.filters_ran(),
-                // Boxed: few filters wait, and their future is large.
-                Ok(Some((filter, due))) => {
-                    Box::pin(self.filter_wait(snapshot, filter, due)).await.map(|list| {
-                        if let Some(list) = list {
-                            to_run.choose(snapshot, handling, (filter, list));
-                        }
-                    })
-                }
-                Err(stop) => Err(stop),
-            };
-            if let Err(stop) = ran {
-                if let Some(cx) = self.cx.as_mut().filter(|cx| cx.continues_in_background()) {
-                    cx.continue_with(to_run.rest());
-                }
-                return Err(stop);
+    /// Runs the route's filters, without a future as long as none must wait. When one names the consumer, the filters of
+    /// the consumer's plan follow it. `None` if all filters are done: nearly always.
+    pub(super) fn filter_request<'l>(
+        &mut self,
+        local: &'l Local,
+        route: usize,
+    ) -> Result<Option<Box<Unrun<'l>>>, Stop> {
+        let handling = &*local.routes[route].handling;
+        let mut to_run = match &self.resumed {
+            None => ToRun::new(&handling.chain),
+            Some(resumed) => ToRun::of_rest(&resumed.rest),
+        };
+        match self.filter_on(&local.snapshot, handling, &mut to_run) {
+            Ok(None) => self.filters_ran().map(|()| None),
+            Ok(Some(due)) => Ok(Some(Box::new(Unrun { snapshot: &local.snapshot, handling, to_run, due }))),
+            Err(stop) => {
+                self.leave_rest(&to_run);
+                Err(stop)
             }
         }
     }
 
+    /// Waits for the filter that must, then runs the others.
+    pub(super) async fn filter_request_rest(&mut self, unrun: Box<Unrun<'_>>) -> Result<(), Stop> {
+        let Unrun { snapshot, handling, mut to_run, mut due } = *unrun;
+        loop {
+            let (filter, what) = due;
+            let ran = match self.filter_wait(snapshot, filter, what).await {
+                Ok(list) => {
+                    if let Some(list) = list {
+                        to_run.choose(snapshot, handling, (filter, list));
+                    }
+                    self.filter_on(snapshot, handling, &mut to_run)
+                }
+                Err(stop) => Err(stop),
+            };
+            match ran {
+                Ok(None) => return self.filters_ran(),
+                Ok(Some(next)) => due = next,
+                Err(stop) => {
+                    self.leave_rest(&to_run);
+                    return Err(stop);
+                }
+            }
+        }
+    }
+
+    /// Leaves the filters that have not run to the request that continues after the answer, if one does.
+    fn leave_rest(&mut self, to_run: &ToRun<'_>) {
+        if let Some(cx) = self.cx.as_mut().filter(|cx| cx.continues_in_background()) {
+            cx.continue_with(to_run.rest());
+        }
+    }
+
     /// Runs the remaining filters up to the first that must wait.
+    #[inline(always)] // as `filter_one`
     fn filter_on(
         &mut self,
         snapshot: &Snapshot,
@@ -101,17 +138,23 @@ impl Exchange<'_> {
     }
 
     /// Adopts the filters' changes to the request.
+    #[inline]
     fn filters_ran(&mut self) -> Result<(), Stop> {
         self.adopt_whole_request()?;
         if let Some(cx) = &mut self.cx {
             cx.waits(); // the upstream is waited for in any case
             if cx.calls_grpc {
-                self.grpc = true;
-                self.grpc_timeout = grpc::timeout(&self.head.headers);
+                self.becomes_grpc();
             }
         }
         self.time_filters();
         Ok(())
+    }
+
+    #[cold]
+    fn becomes_grpc(&mut self) {
+        self.grpc = true;
+        self.grpc_timeout = grpc::timeout(&self.head.headers);
     }
 
     /// Runs the filters for requests without a route, which do not wait.
@@ -266,10 +309,12 @@ impl Exchange<'_> {
     }
 
     /// After a filter had the body whole, it continues as the filters left it, with its new length.
+    #[inline]
     pub(super) fn adopt_whole_request(&mut self) -> Result<(), Stop> {
-        if self.cx.as_ref().is_none_or(|cx| cx.whole.is_none()) {
-            return Ok(());
-        }
+        if self.cx.as_ref().is_some_and(|cx| cx.whole.is_some()) { self.adopt_whole() } else { Ok(()) }
+    }
+
+    fn adopt_whole(&mut self) -> Result<(), Stop> {
         self.settle_whole(Direction::Request)?;
         let Some(cx) = &mut self.cx else { return Ok(()) };
         cx.forget_body();
@@ -558,6 +603,7 @@ impl Exchange<'_> {
         self.on_response(reply, index)
     }
 
+    #[inline(always)] // as `ask`
     fn on_response(&mut self, reply: &mut Reply<'_>, index: u32) -> Option<Due> {
         let instance = &self.local.snapshot.filters[index as usize];
         if !instance.hooks.has(Hooks::RESPONSE) {
@@ -567,6 +613,14 @@ impl Exchange<'_> {
         let (cx, head) = (self.cx.as_mut()?, reply.head()?);
         (cx.filter, cx.is_relayed) = (index, is_relayed);
         match instance.filter.on_response(head, cx) {
+            Flow::Continue => None, // nearly always
+            decided => self.decided(reply, decided),
+        }
+    }
+
+    /// What follows a filter's decision about the response.
+    fn decided(&mut self, reply: &mut Reply<'_>, flow: Flow) -> Option<Due> {
+        match flow {
             Flow::Continue | Flow::Run(_) => None,
             Flow::Gather(limit) => Some(Due::Gather(limit, BodyUse::Pass)),
             Flow::Wait => Some(Due::Wait),
