@@ -4,7 +4,7 @@
 mod prepared;
 mod value;
 
-pub use prepared::Prepared;
+pub use prepared::{Numbered, Prepared};
 pub use value::InvalidValue;
 pub(crate) use value::VALUE_BYTES;
 

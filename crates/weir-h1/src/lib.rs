@@ -26,7 +26,7 @@ mod section;
 pub use body::{BodyKind, BodyReader, CHUNK_LINE_BYTES, Step, TRAILER_BYTES, write_chunk, write_last_chunk};
 pub use cursor::Limits;
 pub use error::{Error, Kind};
-pub use fields::{Fields, InvalidValue, Prepared};
+pub use fields::{Fields, InvalidValue, Numbered, Prepared};
 pub use head::{Connection, Method, RequestHead, ResponseHead, TargetForm, Version};
 pub use list::split_unquoted;
 pub use name::{Claim, FieldName, InvalidName, Known, NameSet, is_token};

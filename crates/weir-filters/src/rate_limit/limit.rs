@@ -6,10 +6,9 @@ use super::settings::{Per, Read};
 use super::table::{self, Table};
 use super::{State, field_name};
 use crate::shared::by::Counted;
-use std::ops::Deref;
 use std::sync::Arc;
 use weir_filter::filter::Consumers;
-use weir_h1::{FieldName, Prepared};
+use weir_h1::{FieldName, Numbered, Prepared};
 
 pub(super) const POLICY: &str = "RateLimit-Policy";
 pub(super) const LIMIT: &str = "RateLimit";
@@ -33,25 +32,23 @@ pub(super) enum Spot {
 
 /// The response fields that describe the limit, with the parts known in advance.
 pub(super) struct Fields {
-    /// Both fields, up to the end of the second.
-    both: Prepared,
+    /// Both fields, up to the numbers at the end of the second.
+    both: Numbered<{ RESET.len() }>,
     policy: String,
     /// `"name";r=`
     limit: String,
 }
 
+/// What stands between the numbers of `RateLimit`.
+const RESET: [u8; 3] = *b";t=";
+
 /// The state of a limit, as sent to a client.
 pub(super) struct LimitFields<'a> {
     fields: &'a Fields,
-    end: LimitEnd,
-}
-
-/// The end of a value of `RateLimit`: two numbers of at most 20 digits and the text between them. Written from back
-/// to front.
-#[derive(Clone, Copy, Debug)]
-struct LimitEnd {
-    text: [u8; 43],
-    from: usize,
+    /// Requests that would pass now.
+    left: u64,
+    /// Time until the whole limit is available again.
+    reset: Time,
 }
 
 impl Limit {
@@ -96,6 +93,7 @@ impl Limit {
     }
 
     /// Charges a request, with `of` gateways sharing the limit.
+    #[inline(always)] // for a consumer, nothing of the general form is left
     pub(super) fn charge(&self, spot: Spot, of: u32, now: Time) -> Decision {
         let (clock, rate) = (self.clock(now), self.share(of));
         let decision = match spot {
@@ -155,12 +153,12 @@ impl Limit {
             }
             None => used,
         };
-        Some(LimitFields { fields, end: LimitEnd::new(self.rate.remaining(used), reset) })
+        Some(LimitFields { fields, left: self.rate.remaining(used), reset })
     }
 
     /// The same for values counted elsewhere: requests left, and the time until the limit is full again.
     pub(super) fn fields_left(&self, left: u64, reset: Time) -> Option<LimitFields<'_>> {
-        Some(LimitFields { fields: self.fields.as_ref()?, end: LimitEnd::new(left, reset) })
+        Some(LimitFields { fields: self.fields.as_ref()?, left, reset })
     }
 }
 
@@ -168,16 +166,23 @@ impl LimitFields<'_> {
     /// Adds the fields to a response.
     #[inline]
     pub(super) fn add_to(&self, fields: &mut weir_h1::Fields) {
-        fields.append_prepared(&self.fields.both, &self.end).expect("digits and a checked name may be sent");
+        fields.append_numbered(&self.fields.both, self.numbers());
     }
 
     /// The same, as a list for a response of the gateway.
     pub(super) fn list(&self) -> Vec<(FieldName, Vec<u8>)> {
         let Fields { policy, limit, .. } = self.fields;
+        let [left, seconds] = self.numbers();
+        let between = str::from_utf8(&RESET).unwrap_or_default();
         vec![
             (field_name(POLICY), policy.clone().into_bytes()),
-            (field_name(LIMIT), [limit.as_bytes(), &self.end].concat()),
+            (field_name(LIMIT), format!("{limit}{left}{between}{seconds}").into_bytes()),
         ]
+    }
+
+    /// What is left, and the seconds until the reset.
+    const fn numbers(&self) -> [u64; 2] {
+        [self.left, self.reset.div_ceil(SECOND)]
     }
 }
 
@@ -196,75 +201,8 @@ impl Fields {
         let limit = format!("\"{name}\";r=");
         let both = Prepared::new(&field_name(POLICY), policy.as_bytes())
             .and_then(|first| first.and(&field_name(LIMIT), limit.as_bytes()))
+            .and_then(|fields| Numbered::new(fields, RESET))
             .expect("digits and a checked name may be sent");
         Self { both, policy, limit }
-    }
-}
-
-impl LimitEnd {
-    /// `left`: requests that would pass now. `reset`: time until the whole limit is available again, sent in seconds.
-    fn new(left: u64, reset: Time) -> Self {
-        let mut end = Self { text: [0; 43], from: 43 };
-        end.put_number(reset.div_ceil(SECOND));
-        end.put(*b";t=");
-        end.put_number(left);
-        end
-    }
-
-    /// Prepends a number, two digits at a time.
-    fn put_number(&mut self, mut number: u64) {
-        while number >= 100 {
-            self.put(PAIRS[(number % 100) as usize]);
-            number /= 100;
-        }
-        let [tens, ones] = PAIRS[(number % 100) as usize];
-        if tens == b'0' { self.put([ones]) } else { self.put([tens, ones]) }
-    }
-
-    /// Prepends a text.
-    #[inline]
-    fn put<const N: usize>(&mut self, text: [u8; N]) {
-        if let Some(place) = self.text.get_mut(..self.from).and_then(<[u8]>::last_chunk_mut) {
-            *place = text;
-            self.from -= N;
-        }
-    }
-}
-
-/// The digits of each number below 100.
-static PAIRS: [[u8; 2]; 100] = {
-    let mut pairs = [[0; 2]; 100];
-    let mut number = 0;
-    while number < pairs.len() {
-        pairs[number] = [b'0' + number as u8 / 10, b'0' + number as u8 % 10];
-        number += 1;
-    }
-    pairs
-};
-
-impl Deref for LimitEnd {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        self.text.get(self.from..).unwrap_or_default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_end_of_a_limit_is_two_numbers() {
-        let mut numbers =
-            vec![0, 1, 9, 10, 11, 99, 100, 101, 999, 1000, 4_294_967_296, u64::MAX / SECOND, u64::MAX];
-        numbers.extend((0..19).map(|digits| 10u64.pow(digits)));
-        for &left in &numbers {
-            for &seconds in numbers.iter().filter(|seconds| **seconds <= u64::MAX / SECOND) {
-                let end = LimitEnd::new(left, seconds * SECOND);
-                assert_eq!(str::from_utf8(&end), Ok(&*format!("{left};t={seconds}")));
-            }
-        }
-        assert_eq!(&*LimitEnd::new(1, 1), b"1;t=1", "rounded up");
     }
 }

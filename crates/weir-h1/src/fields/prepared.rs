@@ -1,4 +1,4 @@
-//! Fields that are made in advance, for filters that add the same ones to many messages.
+//! Fields that are made in advance, for filters that add the same ones to many messages, also with numbers that differ.
 
 use super::value::{InvalidValue, VALUE_BYTES, check};
 use super::{ARENA, Entry, Fields, Text, UNDERSCORE};
@@ -46,7 +46,69 @@ impl Prepared {
     }
 }
 
+/// Prepared fields whose last value ends in two numbers and the text between them. What it writes is valid without a
+/// look at it.
+#[derive(Clone, Debug)]
+pub struct Numbered<const N: usize> {
+    fields: Prepared,
+    between: [u8; N],
+}
+
+/// The end of a line: two numbers, the text between them, and the line's end. Written from back to front.
+struct End {
+    text: [u8; END_BYTES],
+    from: usize,
+}
+
+/// Two numbers of at most 20 digits, each with room for a whole group of eight before it, and what stands beside them.
+const END_BYTES: usize = 64;
+
+/// Longest text between two numbers.
+const BETWEEN_BYTES: usize = 8;
+
+impl<const N: usize> Numbered<N> {
+    /// Fields whose last value is completed by a number, `between` and a second number.
+    ///
+    /// # Errors
+    /// When `between` must not be emitted or is longer than eight bytes, or when there is no field, or its value would
+    /// become too long.
+    pub fn new(fields: Prepared, between: [u8; N]) -> Result<Self, InvalidValue> {
+        check(&between)?;
+        let fits = N <= BETWEEN_BYTES && fields.last + END_BYTES <= VALUE_BYTES;
+        if fits && !fields.entries.is_empty() { Ok(Self { fields, between }) } else { Err(InvalidValue) }
+    }
+}
+
 impl Fields {
+    /// Adds prepared fields beside others of their names; two numbers complete the last value.
+    pub fn append_numbered<const N: usize>(&mut self, numbered: &Numbered<N>, [first, second]: [u64; 2]) {
+        let mut end = End { text: [0; END_BYTES], from: END_BYTES };
+        end.put(*b"\r\n");
+        end.put_number(second);
+        end.put(numbered.between);
+        end.put_number(first);
+        self.append_lines(&numbered.fields, end.text.get(end.from..).unwrap_or_default());
+    }
+
+    /// Adds prepared fields; `end` replaces the end of the last line.
+    fn append_lines(&mut self, fields: &Prepared, end: &[u8]) {
+        let at = self.arena.len() as u32 | ARENA;
+        let text = fields.text.strip_suffix(LINE_END).unwrap_or_default();
+        self.arena.reserve(text.len() + end.len());
+        self.arena.extend_from_slice(text);
+        self.arena.extend_from_slice(end);
+        self.take_in(fields, at, end.len() - LINE_END.len());
+    }
+
+    /// Adds the entries of prepared fields whose text begins at `at`; the last value is `longer` than prepared.
+    fn take_in(&mut self, fields: &Prepared, at: u32, longer: usize) {
+        self.seen |= fields.seen;
+        self.entries.extend(fields.entries.iter().map(|e| e.moved(at)));
+        if let Some(last) = self.entries.last_mut() {
+            last.value.len += longer as u32;
+        }
+    }
+
     /// Adds prepared fields beside others of their names; `end` completes the last value.
     ///
     /// # Errors
@@ -68,13 +130,52 @@ impl Fields {
             self.arena.extend_from_slice(end);
             self.arena.extend_from_slice(line_end);
         }
-        self.seen |= fields.seen;
-        self.entries.extend(fields.entries.iter().map(|e| e.moved(at)));
-        if let Some(last) = self.entries.last_mut() {
-            last.value.len += end.len() as u32;
-        }
+        self.take_in(fields, at, end.len());
         Ok(())
     }
+}
+
+impl End {
+    /// Prepends a number, eight digits at a time.
+    #[inline]
+    fn put_number(&mut self, mut number: u64) {
+        const GROUP: u64 = 100_000_000;
+        while number >= GROUP {
+            self.put(eight_digits((number % GROUP) as u32));
+            number /= GROUP;
+        }
+        let digits = eight_digits(number as u32);
+        self.put(digits);
+        let not_zero = u64::from_le_bytes(digits) ^ ZEROS;
+        self.from += (not_zero | LAST_DIGIT).trailing_zeros() as usize / 8; // without the leading zeros
+    }
+
+    /// Prepends a text.
+    #[inline]
+    fn put<const N: usize>(&mut self, text: [u8; N]) {
+        if let Some(place) = self.text.get_mut(..self.from).and_then(<[u8]>::last_chunk_mut) {
+            *place = text;
+            self.from -= N;
+        }
+    }
+}
+
+/// The digit 0 eight times.
+const ZEROS: u64 = u64::MAX / 255 * 0x30;
+
+/// A bit of the last of eight digits, which is written even if it is 0.
+const LAST_DIGIT: u64 = 1 << 56;
+
+/// The digits of a number below 100,000,000. All eight are computed together: two halves of four digits, four pairs,
+/// eight digits. A multiplication and a shift divide every part, and no product reaches into the next part.
+#[inline]
+const fn eight_digits(number: u32) -> [u8; 8] {
+    let halves = (number / 10_000) as u64 | ((number % 10_000) as u64) << 32;
+    let hundreds = ((halves * 10_486) >> 20) & 0x0000_007f_0000_007f;
+    let pairs = hundreds | (halves - hundreds * 100) << 16;
+    let tens = ((pairs * 103) >> 10) & 0x000f_000f_000f_000f;
+    let digits = tens | (pairs - tens * 10) << 8;
+    (digits | ZEROS).to_le_bytes()
 }
 
 impl Entry {

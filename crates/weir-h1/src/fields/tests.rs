@@ -1,6 +1,6 @@
 //! What is found in the fields of a message, what edits leave of them, and what is written.
 
-use crate::{FieldName, Known, Limits, NameSet, Prepared, Progress, RequestHead, parse_request};
+use crate::{FieldName, Known, Limits, NameSet, Numbered, Prepared, Progress, RequestHead, parse_request};
 
 fn head(text: &str) -> RequestHead {
     let mut head = RequestHead::default();
@@ -277,6 +277,39 @@ fn prepared_fields_are_as_if_appended() {
     );
     assert!(left.clone().and(&name("x"), b"\0").is_err());
     assert_eq!(written(&head), "Host: a\r\nExpect: x\r\n");
+}
+
+#[test]
+fn numbers_complete_a_prepared_field() {
+    let fields = Prepared::new(&name("One"), b"1").unwrap().and(&name("Left"), b"n;r=").unwrap();
+    let left = Numbered::new(fields.clone(), *b";t=").unwrap();
+    let mut numbers: Vec<u64> = (0..=1100).chain([4_294_967_296, u64::MAX - 1, u64::MAX]).collect();
+    for power in (0..20).map(|digits| 10u64.pow(digits)) {
+        numbers.extend([power - 1, power, power + 1, power.saturating_mul(7), power.saturating_mul(9)]);
+    }
+    numbers.extend((1..64).map(|bits| u64::MAX >> bits));
+    let written = |pair| {
+        let mut head = head("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        head.headers.append_numbered(&left, pair);
+        head.headers.append(&name("X"), b"2").unwrap();
+        assert_eq!(head.headers.get(&name("one")), Some(&b"1"[..]));
+        let value = head.headers.get(&name("left")).unwrap().to_vec();
+        (written(&head), String::from_utf8(value).unwrap())
+    };
+    for &number in &numbers {
+        for [first, second] in
+            [[number, 0], [0, number], [number, number], [u64::MAX, number], [number, u64::MAX]]
+        {
+            let value = format!("n;r={first};t={second}");
+            let whole = format!("Host: a\r\nOne: 1\r\nLeft: {value}\r\nX: 2\r\n");
+            assert_eq!(written([first, second]), (whole, value));
+        }
+    }
+    assert!(Numbered::new(fields.clone(), *b";\n=").is_err());
+    assert!(Numbered::new(fields.clone(), *b";to long=").is_err());
+    assert!(Numbered::new(Prepared::default(), *b";t=").is_err());
+    let long = Prepared::new(&name("Long"), &[b'x'; 64 * 1024 - 20]).unwrap();
+    assert!(Numbered::new(long, *b";t=").is_err());
 }
 
 /// Every byte at every place of values of several lengths.
