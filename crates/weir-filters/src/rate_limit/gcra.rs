@@ -34,8 +34,9 @@ pub(super) fn now() -> Time {
 /// Converts an instant already read from the clock.
 pub(super) fn at(instant: Instant) -> Time {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    let nanos = u64::try_from(instant.saturating_duration_since(*START).as_nanos()).unwrap_or(u64::MAX);
-    nanos.saturating_mul(16).saturating_add(ORIGIN)
+    let since = instant.saturating_duration_since(*START);
+    let fraction = u64::from(since.subsec_nanos()) * (SECOND / 1_000_000_000);
+    since.as_secs().saturating_mul(SECOND).saturating_add(fraction + ORIGIN)
 }
 
 /// Requests per time, and the burst.

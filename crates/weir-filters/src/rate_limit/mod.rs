@@ -266,11 +266,11 @@ impl Filter for RateLimit {
         let ([limit], None) = (self.limits.as_slice(), &self.cost) else {
             return self.charge_all(1, head, cx);
         };
-        let spot = match self.who.consumer(cx).filter(|index| limit.has_consumer(*index)) {
-            Some(index) => Spot::Consumer(index), // without the general form of a key
-            None => limit.spot(&self.counted(head, cx)),
+        let decision = match self.who.consumer(cx).filter(|index| limit.has_consumer(*index)) {
+            Some(index) => limit.charge(Spot::Consumer(index), 1, now), // without the general form of a key
+            None => self.charge_one(limit, head, cx, now),
         };
-        match limit.charge(spot, 1, now) {
+        match decision {
             Decision::Allowed { used } => {
                 if limit.fields.is_some() {
                     *cx.note() = used; // for the response; never 0, because a request was charged
@@ -311,30 +311,8 @@ impl Filter for RateLimit {
             if let used @ 1.. = *cx.note() {
                 tell(limit.fields_used(used, gcra::now), head);
             }
-            return Flow::Continue;
-        }
-        if let Some(shared) = &self.shared {
-            self.on_shared_response(shared, head, cx);
-        }
-        // Empty if the request was refused: that response describes the limit itself.
-        let Charged(mut charged) = std::mem::take(cx.state());
-        if let Some(name) = &self.cost {
-            let cost = cost_of(head, name, cx).filter(|_| !cx.is_kept());
-            head.headers.remove(name);
-            let now = gcra::now();
-            for (limit, (spot, used)) in self.limits.iter().zip(&mut charged) {
-                match cost {
-                    Some(0) => {
-                        limit.refund(*spot, 1);
-                        *used = used.saturating_sub(limit.rate.amount);
-                    }
-                    Some(cost @ 2..) => *used = limit.force(*spot, cost - 1, now),
-                    Some(1) | None => {}
-                }
-            }
-        }
-        for (limit, (_, used)) in self.limits.iter().zip(charged) {
-            tell(limit.fields_used(used, gcra::now), head);
+        } else {
+            self.settle(head, cx);
         }
         Flow::Continue
     }
@@ -405,6 +383,40 @@ fn tell(told: Option<LimitFields<'_>>, head: &mut ResponseHead) {
 }
 
 impl RateLimit {
+    /// Charges the filter's only limit.
+    #[inline(never)]
+    fn charge_one(&self, limit: &Limit, head: &RequestHead, cx: &Cx, now: Time) -> Decision {
+        limit.charge(limit.spot(&self.counted(head, cx)), 1, now)
+    }
+
+    /// Charges the cost that a response states, and describes the limits in it.
+    #[inline(never)]
+    fn settle(&self, head: &mut ResponseHead, cx: &mut Cx) {
+        if let Some(shared) = &self.shared {
+            self.on_shared_response(shared, head, cx);
+        }
+        // Empty if the request was refused: that response describes the limit itself.
+        let Charged(mut charged) = std::mem::take(cx.state());
+        if let Some(name) = &self.cost {
+            let cost = cost_of(head, name, cx).filter(|_| !cx.is_kept());
+            head.headers.remove(name);
+            let now = gcra::now();
+            for (limit, (spot, used)) in self.limits.iter().zip(&mut charged) {
+                match cost {
+                    Some(0) => {
+                        limit.refund(*spot, 1);
+                        *used = used.saturating_sub(limit.rate.amount);
+                    }
+                    Some(cost @ 2..) => *used = limit.force(*spot, cost - 1, now),
+                    Some(1) | None => {}
+                }
+            }
+        }
+        for (limit, (_, used)) in self.limits.iter().zip(charged) {
+            tell(limit.fields_used(used, gcra::now), head);
+        }
+    }
+
     fn counted<'a>(&'a self, head: &'a RequestHead, cx: &'a Cx) -> Counted<'a> {
         match self.who.of(head, cx) {
             Counted::Consumer(index) if !self.limits.iter().all(|limit| limit.has_consumer(index)) => {
