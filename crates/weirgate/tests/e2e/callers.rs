@@ -29,6 +29,56 @@ fn ip_from_a_watched_file() {
     weir.client().get("/").expect_cause(IP_DENIED);
 }
 
+/// Two users take turns on one connection. A reload revokes the key of one, whose name another key then has, and gives
+/// the other a plan.
+#[test]
+fn users_of_one_connection_are_told_apart_across_a_reload() {
+    let upstream = Upstream::fixed(OK);
+    let config = |consumers: &str| {
+        format!(
+            "{WEB}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\n{consumers}\nroutes:\n  all:\n    match: {{ path: \"/*\" }}\n    \
+             filters: [ {{ key_auth: {{ consumer_header: x-who }} }}, {{ rate_limit: {{ requests: 100, per: 1h, by: consumer }} }} ]\n    upstream: up\n",
+            upstream.address()
+        )
+    };
+    let weir = Weir::start(&config(
+        "consumers: { ann: { key_auth: [ a-key-of-some-length-1 ] }, bob: { key_auth: [ a-key-of-some-length-2 ] } }",
+    ));
+    let mut client = weir.client();
+    let mut turn = |key: &str, who: Option<(&str, u32)>, tier: Option<&str>| {
+        let answer = client.ask(format!(
+            "GET / HTTP/1.1\r\nHost: weir.test\r\nX-Api-Key: a-key-of-some-length-{key}\r\nA: 1\r\nX-Who: me\r\n\r\n"
+        ));
+        let Some((name, left)) = who else {
+            answer.expect_cause(KEY_UNKNOWN);
+            return;
+        };
+        let limit = answer.expect_status(200).head.header("ratelimit").unwrap_or_default();
+        assert!(limit.starts_with(&format!("\"default\";r={left};t=")), "{key}: {limit}");
+        let head = upstream.take_request().head;
+        assert_eq!(
+            (head.all("x-who"), head.header("x-api-key"), head.header("a")),
+            (vec![name], None, Some("1"))
+        );
+        assert_eq!(head.header("x-tier"), tier);
+    };
+    for left in [99, 98] {
+        turn("1", Some(("ann", left)), None);
+        turn("2", Some(("bob", left)), None);
+        turn("3", None, None);
+    }
+    weir.reload_with(&config(
+        "consumers: { ann: { key_auth: [ a-key-of-some-length-3 ] }, bob: { key_auth: [ a-key-of-some-length-2 ], plan: gold } }\n\
+         plans: { gold: { filters: [ { headers: { request: { set: { x-tier: gold } } } } ] } }",
+    ))
+    .unwrap();
+    for left in [97, 96] {
+        turn("1", None, None);
+        turn("2", Some(("bob", left)), Some("gold"));
+        turn("3", Some(("ann", left)), None);
+    }
+}
+
 /// Keys follow their file; an invalid file changes nothing.
 #[test]
 fn keys_from_a_watched_file() {
