@@ -25,7 +25,8 @@
 //! 4. If Weir refuses the config in spite of the checks here, its diagnostics name routes, upstreams or listeners, and
 //!    [`Translation::owners`] says whose they are. First the route, upstream or listener is left out
 //!    ([`Options::refused_parts`], [`Options::closed`]); if that does not help, the object ([`Options::refused`]), until
-//!    an object of its namespace changes. So a mistake of ours costs one object its service, and its status says why.
+//!    an object of its namespace changes, or one that its listeners refer to. So a mistake of ours costs one object its
+//!    service, and its status says why.
 //!
 //! # What objects may not do
 //!

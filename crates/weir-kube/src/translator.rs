@@ -2,6 +2,7 @@
 //! refuses.
 
 mod blame;
+mod references;
 
 use crate::api::{Object, watched};
 use crate::cluster::{Change, Cluster};
@@ -16,6 +17,7 @@ use crate::watch::recorder::{Notice, Notices};
 use crate::watch::store;
 use crate::watch::writer::Target;
 use blame::{Blamed, busy_address, is_behind_match, missing_address, sizes};
+use references::depends;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -112,6 +114,18 @@ impl GatewayApi {
         self.cut.retain(|object, _| self.options.refused.contains_key(object)); // the others have changed
         let fits = |least: &usize| length < self.cut_at && length + least <= self.longest;
         self.cut.values().min().is_some_and(fits)
+    }
+
+    /// The objects that are left out, in part or as a whole, and depend on this one, in whatever namespace it is.
+    fn depending(&self, kind: Kind, name: &Name) -> BTreeSet<(Kind, Name)> {
+        if !matches!(kind, Kind::ConfigMap | Kind::Gateway | Kind::ReferenceGrant | Kind::Secret) {
+            return BTreeSet::new();
+        }
+        let Options { refused, dropped, refused_parts, .. } = &self.options;
+        let parts = refused_parts.values().map(|(owner, _)| owner);
+        let left_out: BTreeSet<_> = refused.keys().chain(dropped).chain(parts).collect();
+        let depending = left_out.into_iter().filter(|of| depends(&self.cluster, of, (kind, name)));
+        depending.cloned().collect()
     }
 
     /// Changes what is left out, and forgets what was made with another list. Returns whether it is another one.
@@ -229,13 +243,16 @@ impl Translator for GatewayApi {
         }
         if made == Change::Config {
             // It may be better now, or what refers to it: filters, authorities, endpoints.
-            let is_elsewhere = |(_, left_out): &(Kind, Name)| left_out.namespace != name.namespace;
+            let depending = self.depending(kind, &name);
+            let stays = |left_out: &(Kind, Name)| {
+                left_out.1.namespace != name.namespace && !depending.contains(left_out)
+            };
             let was_left_out = self.change_options(|options| {
-                options.refused.retain(|left_out, _| is_elsewhere(left_out));
-                options.closed.retain(|left_out, _| is_elsewhere(left_out));
-                options.dropped.retain(is_elsewhere);
+                options.refused.retain(|left_out, _| stays(left_out));
+                options.closed.retain(|left_out, _| stays(left_out));
+                options.dropped.retain(stays);
                 options.dropped_matches.retain(|_, route| route.namespace != name.namespace);
-                options.refused_parts.retain(|_, (owner, _)| is_elsewhere(owner));
+                options.refused_parts.retain(|_, (owner, _)| stays(owner));
             });
             if kind == Kind::EndpointSlice && !was_left_out {
                 let services = service.into_iter().chain(self.cluster.service_of(kind, &name));

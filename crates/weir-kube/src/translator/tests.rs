@@ -2,6 +2,8 @@
 
 use super::blame::thing_of;
 use super::*;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use weir_config::{Diagnostic, Diagnostics};
 
@@ -112,6 +114,91 @@ fn a_listener_that_is_refused_costs_no_other() {
     assert!(translator.leave_out(&refused));
     assert!(translator.leave_out(&refused));
     assert_eq!(served(&mut translator), [false, false]);
+}
+
+/// What Weir refuses of a listener may be mended in another namespace: in a Secret or a ConfigMap, by a grant, or in
+/// the Gateway of a ListenerSet.
+#[test]
+fn a_refused_listener_comes_back_with_what_it_refers_to() {
+    let mut translator = translator();
+    let authority = weir_testkit::Authority::new();
+    let leaves = [authority.leaf(&["a.test"]), authority.leaf(&["b.test"])];
+    let pem = |file: &std::path::Path| std::fs::read_to_string(file).unwrap();
+    let base64 = |file: &std::path::Path| STANDARD.encode(pem(file));
+    let meta = |namespace: &str, name: &str| json!({ "namespace": namespace, "name": name });
+    let secret = |name: &str, version: usize| {
+        let leaf = &leaves[version];
+        let (cert, key) = (base64(&leaf.cert_file), base64(&leaf.key_file));
+        json!({ "metadata": meta("b", name), "data": { "tls.crt": cert, "tls.key": key } })
+    };
+    let map = |name: &str, version: usize| {
+        let text = format!("# {version}\n{}", pem(&authority.file()));
+        json!({ "metadata": meta("b", name), "data": { "ca.crt": text } })
+    };
+    let grant = |namespace: &str, name: Option<&str>| {
+        let group = "gateway.networking.k8s.io";
+        let from =
+            |kind: &str, namespace: &str| json!({ "group": group, "kind": kind, "namespace": namespace });
+        let to = [("Secret", None), ("ConfigMap", None), ("Service", name)];
+        let to = to.map(|(kind, name)| json!({ "group": "", "kind": kind, "name": name }));
+        let spec = json!({ "from": [from("Gateway", "a"), from("ListenerSet", "c")], "to": to });
+        json!({ "metadata": meta(namespace, "grant"), "spec": spec })
+    };
+    let listener = |name: &str, port: u16, secret: &str| {
+        let secret = json!({ "name": secret, "namespace": "b" });
+        json!({ "name": name, "port": port, "protocol": "HTTPS", "tls": { "certificateRefs": [secret] } })
+    };
+    let gateway = |name: &str, note: &str| {
+        let authority = json!({ "group": "", "kind": "ConfigMap", "name": "ca", "namespace": "b" });
+        let frontend = json!({ "default": { "validation": { "caCertificateRefs": [authority] } } });
+        json!({
+            "metadata": meta("a", name),
+            "spec": {
+                "gatewayClassName": "weir", "infrastructure": { "labels": { "note": note } },
+                "listeners": [listener("own", 443, "gateway")], "tls": { "frontend": frontend },
+                "allowedListeners": { "namespaces": { "from": "All" } },
+            },
+        })
+    };
+    let parent = json!({ "name": "gw", "namespace": "a" });
+    let spec = json!({ "parentRef": parent, "listeners": [listener("own", 8443, "set")] });
+    let set = json!({ "metadata": meta("c", "set"), "spec": spec });
+    for (kind, object) in [
+        ("Secret", secret("gateway", 0)),
+        ("Secret", secret("set", 0)),
+        ("ConfigMap", map("ca", 0)),
+        ("ReferenceGrant", grant("b", None)),
+        ("Gateway", gateway("gw", "")),
+        ("ListenerSet", set),
+    ] {
+        put(&mut translator, kind, "1", object);
+    }
+    let listeners = ["gw_a_gw_443", "gw_a_gw_8443"];
+    let served = |translator: &mut GatewayApi| {
+        let text = translator.translate().text;
+        listeners.map(|listener| text.lines().any(|line| thing_of(line) == Some(listener)))
+    };
+    assert_eq!(served(&mut translator), [true, true]);
+    for (kind, object, expected) in [
+        ("Secret", secret("gateway", 1), [true, false]),
+        ("Secret", secret("set", 1), [false, true]),
+        ("Secret", secret("other", 1), [false, false]),
+        ("ConfigMap", map("ca", 1), [true, true]),
+        ("ConfigMap", map("set", 1), [false, false]),
+        ("ReferenceGrant", grant("b", Some("x")), [true, true]),
+        ("ReferenceGrant", grant("d", None), [false, false]),
+        ("Gateway", gateway("gw", "1"), [true, true]),
+        // Of one namespace, everything counts.
+        ("Gateway", gateway("other", "1"), [true, false]),
+    ] {
+        for (listener, is_served) in listeners.iter().zip(served(&mut translator)) {
+            let refused = mistake(&format!("listeners.{listener}.tls.client_auth.ca"));
+            assert!(!is_served || translator.leave_out(&refused), "{listener}");
+        }
+        assert_eq!(served(&mut translator), [false, false], "before {kind} {object}");
+        assert_eq!(put(&mut translator, kind, "1", object.clone()), Effect::Config);
+        assert_eq!(served(&mut translator), expected, "{kind} {object}");
+    }
 }
 
 /// If Weir refuses even the closed hosts of a ListenerSet that is left out, these are left out too.

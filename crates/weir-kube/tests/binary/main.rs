@@ -292,6 +292,70 @@ fn a_listener_without_its_secret_keeps_its_host() {
     running.stop();
 }
 
+/// A listener serves once the Secret, the ConfigMap and the grant that it needs in another namespace are there.
+#[test]
+fn a_listener_waits_for_objects_of_another_namespace() {
+    let kube = FakeKube::start();
+    let folder = tempfile::tempdir().unwrap();
+    let address = unused_address();
+    let authority = Authority::new();
+    let leaf = authority.leaf(&["localhost"]);
+    let text = |file: &Path| STANDARD.encode(std::fs::read(file).unwrap());
+    let meta = |name: &str| json!({ "namespace": "certs", "name": name });
+    let reference =
+        |kind: &str, name: &str| json!({ "kind": kind, "name": name, "namespace": "certs", "group": "" });
+    kube.put(class());
+    let mut web = gateway(address);
+    web["spec"]["listeners"][0]["protocol"] = json!("HTTPS");
+    web["spec"]["listeners"][0]["tls"] = json!({ "certificateRefs": [reference("Secret", "tls")] });
+    let authorities = [reference("ConfigMap", "ca")];
+    let validation = json!({ "caCertificateRefs": authorities, "mode": "AllowInsecureFallback" });
+    web["spec"]["tls"] = json!({ "frontend": { "default": { "validation": validation } } });
+    kube.put(web);
+    kube.put(redirect("old", "/old", "new.example"));
+    let running = Running::start(&kube, folder.path());
+    let is = |kind: &str, reason: &str| {
+        let web = kube.get("Gateway", "shop", "web").unwrap();
+        let all = web.pointer("/status/listeners/0/conditions").and_then(Value::as_array).cloned();
+        all.unwrap_or_default().iter().any(|one| one["type"] == kind && one["reason"] == reason)
+    };
+    let serves = || {
+        let client = Client::try_connect_tls(address, &Tls::new(&authority, "localhost"));
+        client.is_ok_and(|mut client| client.get("/old").status == 302)
+    };
+    let grant = || {
+        let to = ["Secret", "ConfigMap"].map(|kind| json!({ "group": "", "kind": kind }));
+        let from = json!([{ "group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "shop" }]);
+        kube.put(json!({
+            "apiVersion": "gateway.networking.k8s.io/v1beta1", "kind": "ReferenceGrant", "metadata": meta("shop"),
+            "spec": { "from": from, "to": to },
+        }));
+    };
+    let map = || {
+        let pem = std::fs::read_to_string(authority.file()).unwrap();
+        kube.put(json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": meta("ca"), "data": { "ca.crt": pem } }));
+    };
+    eventually_within(SOON, "the grant is missing", || is("ResolvedRefs", "RefNotPermitted"));
+    grant();
+    eventually_within(SOON, "the Secret is missing", || is("ResolvedRefs", "InvalidCertificateRef"));
+    kube.put(json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": meta("tls"),
+        "data": { "tls.crt": text(&leaf.cert_file), "tls.key": text(&leaf.key_file) },
+    }));
+    eventually_within(SOON, "the ConfigMap is missing", || is("ResolvedRefs", "InvalidCACertificateRef"));
+    map();
+    eventually_within(SOON, "it serves", || is("Programmed", "Programmed") && serves());
+    kube.delete("ConfigMap", "certs", "ca");
+    eventually_within(SOON, "nobody could prove who they are", || is("Accepted", "NoValidCACertificate"));
+    map();
+    eventually_within(SOON, "it serves again", || is("Programmed", "Programmed") && serves());
+    kube.delete("ReferenceGrant", "certs", "shop");
+    eventually_within(SOON, "the grant is gone", || is("ResolvedRefs", "RefNotPermitted") && !serves());
+    grant();
+    eventually_within(SOON, "it serves once more", || is("Programmed", "Programmed") && serves());
+    running.stop();
+}
+
 /// Of a route that Weir refuses, no wider route of another tenant gets the requests.
 #[test]
 fn a_route_that_is_refused_keeps_its_requests() {
