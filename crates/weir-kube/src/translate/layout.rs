@@ -162,6 +162,9 @@ fn emit_port(cx: &mut Cx<'_>, gate: &Gate<'_>, address: &str, all: &[&Listener<'
     if sni.is_empty() && otherwise.is_none() {
         return; // nobody listens for a Gateway whose bytes have nowhere to go
     }
+    for host in unrouted(all, &sni, otherwise.is_some()) {
+        sni.insert(host, json!({ "upstream": nowhere(cx) }));
+    }
     let closed = closed_hosts(cx, gate, first.spec.port, free);
     let closed: Vec<&str> = closed.into_iter().map(|(host, _)| host).collect();
     for host in &closed {
@@ -206,6 +209,14 @@ fn emit_shared(cx: &mut Cx<'_>, gate: &Gate<'_>, name: &str, address: &str, all:
         let route = names::join(&["host", &names::hex(host.as_bytes(), 6), "500", name]);
         push_answer(cx, (route, Rank::last()), (&[name], &[host]), 500, owner);
     }
+}
+
+/// The hosts of listeners of bytes that no TLSRoute has, but that a wider listener would get.
+fn unrouted(all: &[&Listener<'_>], sni: &serde_json::Map<String, Value>, has_otherwise: bool) -> Vec<String> {
+    let bytes = all.iter().filter(|listener| listener.protocol != Protocol::Https);
+    let hosts = bytes.filter_map(|listener| listener.host.as_ref()).filter(|host| !sni.contains_key(*host));
+    let is_wider = |host: &String| has_otherwise || wildcards(host).any(|wider| sni.contains_key(&wider));
+    hosts.filter(|host| is_wider(host)).cloned().collect()
 }
 
 /// Where connections for a listener go, by the name in their ClientHello; an empty one stands for any.
@@ -301,8 +312,8 @@ fn keep_hosts_apart(cx: &mut Cx<'_>, gate: &Gate<'_>, all: &[&Listener<'_>]) {
     }
 }
 
-/// Keeps the HTTPS listeners of a port apart. A client may send a request for the host of one of them over a connection
-/// to another: 421 lets it connect anew.
+/// Keeps the HTTPS listeners of a port apart from each other and from those of bytes. A client may send a request for
+/// the host of another listener over a connection to an HTTPS one: 421 lets it connect anew.
 ///
 /// Two routes do this for all these listeners. With one for each pair, a hundred listeners would make the config too
 /// long.
@@ -312,9 +323,10 @@ fn keep_connections_apart(
     outer: &str,
     (all, closed): (&[&Listener<'_>], &[&str]),
 ) {
-    let https: Vec<&Listener<'_>> =
-        all.iter().filter(|listener| listener.protocol == Protocol::Https).copied().collect();
-    if https.is_empty() || https.len() + closed.len() < 2 {
+    let (https, bytes): (Vec<&Listener<'_>>, Vec<&Listener<'_>>) =
+        all.iter().copied().partition(|listener| listener.protocol == Protocol::Https);
+    let of_bytes: Vec<&str> = bytes.iter().filter_map(|listener| listener.host.as_deref()).collect();
+    if https.is_empty() || https.len() + of_bytes.len() + closed.len() < 2 {
         return;
     }
     let names_of = |is: fn(&Listener<'_>) -> bool| -> Vec<&str> {
@@ -322,7 +334,7 @@ fn keep_connections_apart(
     };
     keep_hosts_apart(cx, gate, &https);
     let own = https.iter().filter_map(|listener| listener.host.as_deref());
-    let hosts: BTreeSet<&str> = own.chain(closed.iter().copied()).collect();
+    let hosts: BTreeSet<&str> = own.chain(of_bytes).chain(closed.iter().copied()).collect();
     let hosts: Vec<&str> = hosts.into_iter().collect();
     // A listener answers 404 for its own host before.
     let rank = Rank { matched: 1, ..Rank::last() };

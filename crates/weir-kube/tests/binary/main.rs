@@ -256,14 +256,15 @@ fn the_port_of_the_admin_api_costs_its_listener_alone() {
     running.stop();
 }
 
-/// No wider listener gets the connections and requests for the host of a listener whose Secret is missing.
+/// No wider listener gets the connections and requests for the host of a listener whose Secret is missing, nor of one
+/// that passes connections on.
 #[test]
 fn a_listener_without_its_secret_keeps_its_host() {
     let kube = FakeKube::start();
     let folder = tempfile::tempdir().unwrap();
     let address = unused_address();
     let authority = Authority::new();
-    let leaf = authority.leaf(&["localhost", "lost.test"]);
+    let leaf = authority.leaf(&["localhost", "lost.test", "pass.test"]);
     let text = |file: &Path| STANDARD.encode(std::fs::read(file).unwrap());
     kube.put(json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": "shop", "name": "tls" },
@@ -277,8 +278,10 @@ fn a_listener_without_its_secret_keeps_its_host() {
         })
     };
     let mut web = gateway(address);
+    let mut pass = listener("pass", Some("pass.test"), "tls");
+    (pass["protocol"], pass["tls"]) = (json!("TLS"), json!({ "mode": "Passthrough" }));
     web["spec"]["listeners"] =
-        json!([listener("any", None, "tls"), listener("lost", Some("lost.test"), "gone")]);
+        json!([listener("any", None, "tls"), listener("lost", Some("lost.test"), "gone"), pass]);
     kube.put(web);
     kube.put(redirect("old", "/old", "new.example"));
     let running = Running::start(&kube, folder.path());
@@ -286,9 +289,11 @@ fn a_listener_without_its_secret_keeps_its_host() {
     eventually_within(SOON, "the wider listener serves", || {
         connect("localhost").is_ok_and(|mut client| client.get("/old").status == 302)
     });
-    assert!(connect("lost.test").is_err());
-    let request = "GET /old HTTP/1.1\r\nHost: lost.test\r\n\r\n";
-    connect("localhost").unwrap().ask(request).expect_status(421);
+    for host in ["lost.test", "pass.test"] {
+        assert!(connect(host).is_err(), "{host}");
+        let request = format!("GET /old HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        connect("localhost").unwrap().ask(request).expect_status(421);
+    }
     running.stop();
 }
 
