@@ -62,7 +62,7 @@ impl Services for Caller {
     ) -> Waiting<'a, Result<Box<dyn CallStream>, &'static Cause>> {
         Box::pin(async move {
             let (core, upstream) = self.find(upstream)?;
-            let limits = core.local().snapshot.head_limits;
+            let limits = core.head_limits();
             open(&upstream, &request, limits).await
         })
     }
@@ -212,7 +212,7 @@ async fn exchange(
     out: &[u8],
     sent: &mut usize,
 ) -> Result<(CallAnswer, After), &'static Cause> {
-    let limits = core.local().snapshot.head_limits;
+    let limits = core.head_limits();
     talk(&mut connection.stream, request, out, sent, &limits).await.map_err(cause_of)
 }
 

@@ -64,7 +64,7 @@ impl Client {
         self.certificate = None;
         self.deadline.clear();
         let is_unused = Forwarding::end(&mut self.forwarding);
-        let is_current = self.generation == self.core.local().generation;
+        let is_current = self.generation == self.core.generation();
         (is_unused && is_current && !self.handle.closing.get()).then_some(self)
     }
 
@@ -106,11 +106,15 @@ impl Client {
 
     /// Takes the listener from the current snapshot. If the listener was just removed, the request is still served by
     /// the old settings. False if the connection was opened under a policy that is gone.
+    #[inline]
     pub(crate) fn adopt_listener(&mut self) -> bool {
+        self.generation == self.core.generation() || self.adopt_next()
+    }
+
+    /// A function of its own, because nearly no request gets here, and the others would save registers in vain.
+    #[inline(never)]
+    fn adopt_next(&mut self) -> bool {
         let local = self.core.local();
-        if local.generation == self.generation {
-            return true;
-        }
         if self.handle.outdated.get() {
             return false;
         }

@@ -302,6 +302,18 @@ impl Core {
         Rc::clone(&self.local.borrow())
     }
 
+    /// The generation of the current snapshot.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.local.borrow().generation
+    }
+
+    /// What a request head may be at most, by the current snapshot.
+    #[inline]
+    pub(crate) fn head_limits(&self) -> weir_h1::Limits {
+        self.local.borrow().snapshot.head_limits
+    }
+
     /// Adopts the next snapshot. Running exchanges end on their own. Connections of removed listeners close after
     /// their exchange, or if idle after one more.
     pub(crate) fn adopt(&self, snapshot: Arc<Snapshot>) {

@@ -85,7 +85,7 @@ impl HeadRead {
             Opening::Maybe => return None,
             Opening::Other => {}
         }
-        match parse_request(head, &client.core.local().snapshot.head_limits) {
+        match parse_request(head, &client.core.head_limits()) {
             Ok(Progress::Complete) if !http1 => Some(Err(Unread::NotSpoken)),
             Ok(Progress::Complete) => Some(Ok(started)),
             Ok(Progress::Partial) => None,
