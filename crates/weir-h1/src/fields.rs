@@ -399,12 +399,19 @@ impl Fields {
             self.base[..gone].fill(POISON);
             self.arena.fill(POISON);
         }
+        self.clear();
         if gone == self.base.len() {
             self.base.clear();
         } else {
-            self.base.drain(..gone);
+            self.shift(gone);
         }
-        self.clear();
+    }
+
+    /// Moves what follows the first `gone` bytes to the front. Apart and last, so that a message that nothing follows
+    /// saves no registers for the call.
+    #[inline(never)]
+    fn shift(&mut self, gone: usize) {
+        self.base.drain(..gone);
     }
 
     pub(crate) fn clear(&mut self) {

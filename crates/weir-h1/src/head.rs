@@ -471,8 +471,30 @@ impl RequestHead {
             return; // an idle connection borrows a head whenever it checks its socket
         }
         let gone = self.common.len.saturating_add(used).min(self.headers.base.len());
-        *self = Self { headers: std::mem::take(&mut self.headers), ..Self::default() };
-        self.headers.forget(gone);
+        // Each field in its place: to move `headers` out and in again would cost 20 instructions per request.
+        let Self {
+            headers,
+            method,
+            method_text,
+            method_received,
+            target,
+            path,
+            routed,
+            query,
+            authority,
+            asked,
+            form,
+            common,
+            expects_continue,
+            accepts_trailers,
+        } = self;
+        (*method, *form, *common) = (Method::default(), TargetForm::default(), Common::default());
+        for text in [method_text, target, path, routed, authority, asked] {
+            *text = Text::default();
+        }
+        (*method_received, *query) = (None, None);
+        (*expects_continue, *accepts_trailers) = (false, false);
+        headers.forget(gone);
     }
 
     /// Whether nothing was read into it or parsed since the last `recycle`.
@@ -736,6 +758,24 @@ mod tests {
         let mut made = ResponseHead::made(200);
         made.headers = head("HTTP/1.1 404 Gone").headers;
         assert_eq!(written!(made), "HTTP/1.1 200 OK\r\nA: 1\r\n");
+    }
+
+    /// Nothing of a request may reach the next one that is read into the same memory.
+    #[test]
+    fn a_recycled_head_is_like_a_new_one() {
+        for text in [
+            "POST http://a.test/x?q=1 HTTP/1.1\r\nhost: a.test\r\nexpect: 100-continue\r\nte: trailers\r\n\
+             connection: te\r\ntransfer-encoding: chunked\r\n\r\n",
+            "GET /y?z HTTP/1.1\r\nhost: b\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+            "OPTIONS * HTTP/1.0\r\nhost: c\r\ncontent-length: 0\r\n\r\n",
+        ] {
+            let mut head = request(text);
+            head.mark_routed();
+            head.become_grpc();
+            head.came_by_http2(true);
+            head.recycle(usize::MAX);
+            assert_eq!(format!("{head:?}"), format!("{:?}", RequestHead::default()), "{text}");
+        }
     }
 
     #[test]
