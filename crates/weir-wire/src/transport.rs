@@ -4,9 +4,8 @@ use crate::Socket;
 use crate::tls::{PeerCertificate, TlsInfo, TlsKeys, TlsStream};
 use rustix::io::Errno;
 use std::io::{self, IoSlice};
-use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use tokio::io::{AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
 
 /// A connection, in either role.
 ///
@@ -55,7 +54,7 @@ impl Transport {
     pub fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(s) => s.poll_write(cx, data),
-            Self::Tls(s) => Pin::new(s.inner()).poll_write(cx, data),
+            Self::Tls(s) => s.poll_write(cx, data),
         }
     }
 
@@ -67,10 +66,9 @@ impl Transport {
         a: &[u8],
         b: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let both = [IoSlice::new(a), IoSlice::new(b)];
         match self {
-            Self::Plain(s) => s.poll_write_vectored(cx, &both),
-            Self::Tls(s) => Pin::new(s.inner()).poll_write_vectored(cx, &both),
+            Self::Plain(s) => s.poll_write_vectored(cx, &[IoSlice::new(a), IoSlice::new(b)]),
+            Self::Tls(s) => s.poll_write_two(cx, a, b),
         }
     }
 
@@ -78,7 +76,7 @@ impl Transport {
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(_) => Poll::Ready(Ok(())),
-            Self::Tls(s) => Pin::new(s.inner()).poll_flush(cx),
+            Self::Tls(s) => s.poll_flush(cx),
         }
     }
 
@@ -86,7 +84,7 @@ impl Transport {
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(s) => Poll::Ready(s.shutdown()),
-            Self::Tls(s) => Pin::new(s.inner()).poll_shutdown(cx),
+            Self::Tls(s) => s.poll_shutdown(cx),
         }
     }
 

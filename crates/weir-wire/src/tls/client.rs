@@ -1,7 +1,10 @@
 //! TLS towards upstreams, verified by default.
 
+use super::buffered::Buffered;
 use super::fault::{explained, is_authority};
-use super::{Part, Peer, TlsError, TlsStream, Validity, der, read_authorities, read_certificates, read_key};
+use super::{
+    Part, Peer, Session, TlsError, TlsStream, Validity, der, read_authorities, read_certificates, read_key,
+};
 use crate::Socket;
 use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -204,7 +207,8 @@ impl ClientTls {
     pub async fn connect(&self, socket: Socket, name: &str) -> io::Result<Box<TlsStream>> {
         let name = self.name_of(name)?;
         let stream = self.connector.connect(name, socket).await.map_err(explained)?;
-        Ok(Box::new(TlsStream::new(stream, Peer::Trusted)))
+        let session = Session::Buffered(Box::new(Buffered::new(stream)));
+        Ok(Box::new(TlsStream::new(session, Peer::Trusted)))
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! `certificate` is a certificate with its key. `proof` shows a certificate authority that we control a name.
 //! `server` selects a certificate by name and holds a listener's policy, `quic` that for HTTP/3; `client` holds the
-//! policy towards an upstream. `tickets` holds the keys with which clients resume sessions, and `untrusted` accepts
-//! certificates that no authority vouches for. `peer` is the certificate that the other side presented. `der` parses
-//! certificates, and `fault` explains failures. Both policies are built when a config is compiled, and all cores share
-//! them.
+//! policy towards an upstream. `unbuffered` moves the records of a client's connection, `buffered` those of an
+//! upstream's. `tickets` holds the keys with which clients resume sessions, and `untrusted` accepts certificates that
+//! no authority vouches for. `peer` is the certificate that the other side presented. `der` parses certificates, and
+//! `fault` explains failures. Both policies are built when a config is compiled, and all cores share them.
 
+mod buffered;
 mod certificate;
 mod client;
 mod der;
@@ -17,6 +18,7 @@ mod proof;
 mod quic;
 mod server;
 mod tickets;
+mod unbuffered;
 mod untrusted;
 
 pub use certificate::{Certificate, Identity, Slot, Validity, validities};
@@ -30,26 +32,31 @@ pub use server::{ClientAuth, Handshake, ServerTls, Shown, versions};
 pub use tickets::Tickets;
 
 use crate::Socket;
+use buffered::Buffered;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ProtocolVersion, RootCertStore};
+use rustls::{CommonState, ProtocolVersion, RootCertStore};
 use std::error::Error;
 use std::fmt;
-use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt, ReadBuf};
+use tokio::io::ReadBuf;
+use unbuffered::Unbuffered;
 
 /// A TLS connection in either role.
-#[derive(Debug)]
 pub struct TlsStream {
-    stream: tokio_rustls::TlsStream<Socket>,
+    session: Session,
     peer: Peer,
-    /// The error that followed bytes which a read returned, for the next read.
-    failed: Option<io::Error>,
+}
+
+/// What moves the records.
+#[allow(clippy::large_enum_variant)] // the large one is the one in use, and all of it lies in a box
+enum Session {
+    /// In a box, because it is larger than the other, which clients have, idle ones too.
+    Buffered(Box<Buffered>),
+    Unbuffered(Unbuffered),
 }
 
 /// Whether the peer's certificate may identify it.
@@ -135,41 +142,28 @@ impl Error for TlsError {
     }
 }
 
+/// Calls a method of either kind of session.
+macro_rules! either {
+    ($session:expr, $name:ident ( $($argument:expr),* )) => {
+        match $session {
+            Session::Buffered(session) => session.$name($($argument),*),
+            Session::Unbuffered(session) => session.$name($($argument),*),
+        }
+    };
+}
+
 impl TlsStream {
-    fn new(stream: impl Into<tokio_rustls::TlsStream<Socket>>, peer: Peer) -> Self {
-        Self { stream: stream.into(), peer, failed: None }
+    const fn new(session: Session, peer: Peer) -> Self {
+        Self { session, peer }
     }
 
-    /// Reads into the spare capacity of `buffer`. Unlike the stream's own read, it does not look for more when the
-    /// socket has none.
+    /// Reads into the spare capacity of `buffer`.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
         buffer: &mut Vec<u8>,
     ) -> Poll<io::Result<usize>> {
-        if let Some(e) = self.failed.take() {
-            return Poll::Ready(Err(e));
-        }
-        let before = buffer.len();
-        loop {
-            let found = match Pin::new(&mut self.stream).poll_fill_buf(cx) {
-                Poll::Ready(Ok(found)) => found,
-                Poll::Pending if buffer.len() == before => return Poll::Pending,
-                Poll::Ready(Err(e)) if buffer.len() == before => return Poll::Ready(Err(e)),
-                Poll::Ready(Err(e)) => {
-                    self.failed = Some(e);
-                    break;
-                }
-                Poll::Pending => break,
-            };
-            let length = found.len().min(buffer.capacity() - buffer.len());
-            buffer.extend_from_slice(found.get(..length).unwrap_or_default());
-            Pin::new(&mut self.stream).consume(length);
-            if length == 0 || buffer.len() == buffer.capacity() || !self.has_more() {
-                break;
-            }
-        }
-        Poll::Ready(Ok(buffer.len() - before))
+        either!(&mut self.session, poll_read(cx, buffer))
     }
 
     /// Reads into a `ReadBuf`.
@@ -178,51 +172,58 @@ impl TlsStream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.failed.take() {
-            Some(e) => Poll::Ready(Err(e)),
-            None => Pin::new(&mut self.stream).poll_read(cx, buffer),
+        either!(&mut self.session, poll_read_buf(cx, buffer))
+    }
+
+    /// See [`Stream::may_read`](crate::Stream::may_read).
+    pub(crate) fn may_read(&self, cx: &Context<'_>) -> bool {
+        either!(&self.session, may_read(cx))
+    }
+
+    /// See [`Stream::is_quiet`](crate::Stream::is_quiet).
+    pub(crate) fn is_quiet(&mut self, cx: &mut Context<'_>) -> bool {
+        either!(&mut self.session, is_quiet(cx))
+    }
+
+    /// Writes part of `data`.
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.session {
+            Session::Buffered(session) => session.poll_write(cx, data),
+            Session::Unbuffered(session) => session.poll_write_two(cx, data, &[]),
         }
     }
 
-    /// Whether another read could return bytes or the end, as far as we know without reading. rustls decrypts all
-    /// records that have arrived when it reads from the socket. So without decrypted bytes, only the socket can have
-    /// more.
-    fn has_more(&self) -> bool {
-        let (socket, session) = self.stream.get_ref();
-        !session.wants_read() || socket.is_readable()
+    /// See [`Stream::poll_write_two`](crate::Stream::poll_write_two).
+    pub(crate) fn poll_write_two(
+        &mut self,
+        cx: &mut Context<'_>,
+        a: &[u8],
+        b: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        either!(&mut self.session, poll_write_two(cx, a, b))
     }
 
-    /// See [`Stream::may_read`](crate::Stream::may_read). Without it, each request is followed by a read in vain.
-    pub(crate) fn may_read(&self, cx: &Context<'_>) -> bool {
-        let (socket, session) = self.stream.get_ref();
-        self.failed.is_some() || !session.wants_read() || socket.may_read(cx)
+    /// Sends what the session still holds.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(&mut self.session, poll_flush(cx))
+    }
+
+    /// Sends a close_notify and closes the write side.
+    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(&mut self.session, poll_shutdown(cx))
     }
 
     pub(crate) fn socket(&self) -> &Socket {
-        self.stream.get_ref().0
+        either!(&self.session, socket())
     }
 
-    /// See [`Stream::is_quiet`](crate::Stream::is_quiet). Session tickets may arrive while a connection is idle, so
-    /// we feed arrived bytes to rustls, and only data or the end count. Runs unconstrained and with a fresh read
-    /// quota. Otherwise a task that has read enough of this socket, or spent its budget, would have to wait and take
-    /// that for silence.
-    pub(crate) fn is_quiet(&mut self, cx: &mut Context<'_>) -> bool {
-        let (socket, session) = self.stream.get_ref();
-        if self.failed.is_none() && session.wants_read() && socket.is_known_quiet() {
-            return true; // as for `may_read`
-        }
-        socket.begin_run();
-        let is_silent = pin!(tokio::task::unconstrained(self.stream.read(&mut [0]))).poll(cx).is_pending();
-        is_silent && self.failed.is_none()
-    }
-
-    pub(crate) const fn inner(&mut self) -> &mut tokio_rustls::TlsStream<Socket> {
-        &mut self.stream
+    fn common(&self) -> &CommonState {
+        either!(&self.session, common())
     }
 
     /// The negotiated version and cipher.
     pub(crate) fn info(&self) -> TlsInfo {
-        let session = self.stream.get_ref().1;
+        let session = self.common();
         let version = match session.protocol_version() {
             Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
             Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
@@ -234,7 +235,7 @@ impl TlsStream {
 
     /// The keys of the handshake.
     pub(crate) fn keys(&self) -> TlsKeys {
-        let session = self.stream.get_ref().1;
+        let session = self.common();
         TlsKeys {
             group: session.negotiated_key_exchange_group().and_then(|g| g.name().as_str()),
             certificate_bits: self.leaf().and_then(|leaf| der::key_bits(leaf)),
@@ -243,7 +244,7 @@ impl TlsStream {
 
     /// Whether the handshake resumed an earlier session.
     pub(crate) fn has_resumed(&self) -> bool {
-        self.stream.get_ref().1.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
+        self.common().handshake_kind() == Some(rustls::HandshakeKind::Resumed)
     }
 
     /// The certificate that the peer presented, unless no authority vouches for it.
@@ -252,21 +253,24 @@ impl TlsStream {
     }
 
     fn leaf(&self) -> Option<&CertificateDer<'static>> {
-        let chain = self.stream.get_ref().1.peer_certificates().filter(|_| self.peer == Peer::Trusted)?;
+        let chain = self.common().peer_certificates().filter(|_| self.peer == Peer::Trusted)?;
         chain.first()
     }
 
     /// The name that the peer asked for, if this is the server.
     pub(crate) fn server_name(&self) -> Option<&str> {
-        match &self.stream {
-            tokio_rustls::TlsStream::Server(stream) => stream.get_ref().1.server_name(),
-            tokio_rustls::TlsStream::Client(_) => None,
-        }
+        either!(&self.session, server_name())
     }
 
     /// The negotiated protocol.
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
-        self.stream.get_ref().1.alpn_protocol()
+        self.common().alpn_protocol()
+    }
+}
+
+impl fmt::Debug for TlsStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TlsStream").field(self.socket()).finish()
     }
 }
 
@@ -344,10 +348,19 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::task::Waker;
 
-    type Client = StreamOwned<ClientConnection, TcpStream>;
+    pub(crate) type Client = StreamOwned<ClientConnection, TcpStream>;
 
-    /// A server's session on this core, and its client, which blocks.
-    async fn pair() -> (TlsStream, Client) {
+    /// What moves the records of a server.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) enum Kind {
+        Buffered,
+        Unbuffered,
+    }
+
+    const KINDS: [Kind; 2] = [Kind::Buffered, Kind::Unbuffered];
+
+    /// The policy of a server, and that of a client that trusts it.
+    pub(crate) fn configs() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
         let made = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap();
         let certificate = made.cert.der().clone();
         let mut roots = RootCertStore::empty();
@@ -360,23 +373,41 @@ mod tests {
         server.send_tls13_tickets = 0; // a client that leaves them unread resets its connection
         let builder = ClientConfig::builder_with_provider(provider);
         let builder = builder.with_protocol_versions(versions(true)).unwrap();
-        let client = Arc::new(builder.with_root_certificates(roots).with_no_client_auth());
-        let client = ClientConnection::new(client, "a.test".try_into().unwrap()).unwrap();
+        (Arc::new(server), Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
+    }
+
+    /// A connection of a server on this core, and that of its client, which blocks.
+    pub(crate) fn connection() -> (Socket, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut client =
-            StreamOwned::new(client, TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_nodelay(true).unwrap();
         let (accepted, address) = listener.accept().unwrap();
         accepted.set_nonblocking(true).unwrap();
-        let socket = driver::sockets().unwrap().add(accepted, crate::Peer::Address(address), Class::Client);
+        let peer = crate::Peer::Address(address);
+        (driver::sockets().unwrap().add(accepted, peer, Class::Client), client)
+    }
+
+    /// A server's session on this core, and its client, which blocks.
+    pub(crate) async fn pair(kind: Kind) -> (TlsStream, Client) {
+        let (server, client) = configs();
+        let client = ClientConnection::new(client, "a.test".try_into().unwrap()).unwrap();
+        let (socket, peer) = connection();
+        let mut client = StreamOwned::new(client, peer);
         let shaking = std::thread::spawn(move || {
             client.flush().unwrap();
             client
         });
-        let accepted = tokio_rustls::TlsAcceptor::from(Arc::new(server)).accept(socket).await.unwrap();
-        (TlsStream::new(accepted, Peer::Trusted), shaking.join().unwrap())
+        let session = match kind {
+            Kind::Buffered => {
+                let accepted = tokio_rustls::TlsAcceptor::from(server).accept(socket).await;
+                Session::Buffered(Box::new(Buffered::new(accepted.unwrap())))
+            }
+            Kind::Unbuffered => Session::Unbuffered(Unbuffered::accept(&server, socket).await.unwrap()),
+        };
+        (TlsStream::new(session, Peer::Trusted), shaking.join().unwrap())
     }
 
-    async fn read(server: &mut TlsStream, room: usize) -> io::Result<Vec<u8>> {
+    pub(crate) async fn read(server: &mut TlsStream, room: usize) -> io::Result<Vec<u8>> {
         let mut buffer = Vec::with_capacity(room);
         poll_fn(|cx| server.poll_read(cx, &mut buffer)).await?;
         Ok(buffer)
@@ -392,53 +423,62 @@ mod tests {
 
     #[test]
     fn a_read_takes_what_has_arrived_and_then_knows_that_nothing_has() {
-        on_a_core(async {
-            let (mut server, mut client) = pair().await;
-            client.write_all(b"first").unwrap();
-            assert_eq!(read(&mut server, 64).await.unwrap(), b"first");
-            assert!(!may_read(&server).await && is_quiet(&mut server));
-            // Two records that arrive together.
-            client.conn.writer().write_all(b"second").unwrap();
-            client.conn.writer().write_all(b"third").unwrap();
-            client.flush().unwrap();
-            assert_eq!(read(&mut server, 64).await.unwrap(), b"secondthird");
-            client.write_all(b"fourth").unwrap();
-            assert_eq!(read(&mut server, 3).await.unwrap(), b"fou");
-            assert!(may_read(&server).await, "the rest is decrypted");
-            assert!(!is_quiet(&mut server), "which takes a byte to see");
-            assert_eq!(read(&mut server, 64).await.unwrap(), b"th");
-            assert!(!may_read(&server).await);
-            // More than rustls reads at a time, in several records.
-            let long: Vec<u8> = (0..40_000u32).map(|n| n as u8).collect();
-            client.write_all(&long).unwrap();
-            let mut came = Vec::new();
-            while came.len() < long.len() {
-                came.extend(read(&mut server, 16 * 1024).await.unwrap());
-            }
-            assert!(came == long);
-            client.write_all(b"x").unwrap();
-            // Until a byte that nobody asked for has arrived.
-            while is_quiet(&mut server) {
-                poll_fn(|cx| if server.may_read(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
-            }
-            client.conn.send_close_notify();
-            client.conn.write_tls(&mut client.sock).unwrap();
-            for _ in 0..2 {
-                assert_eq!(read(&mut server, 64).await.unwrap(), b"", "the end, as often as it is asked for");
-                assert!(may_read(&server).await && !is_quiet(&mut server));
-            }
-        });
+        for kind in KINDS {
+            on_a_core(async move { reads(kind).await });
+        }
+    }
+
+    async fn reads(kind: Kind) {
+        let (mut server, mut client) = pair(kind).await;
+        client.write_all(b"first").unwrap();
+        assert_eq!(read(&mut server, 64).await.unwrap(), b"first");
+        assert!(!may_read(&server).await && is_quiet(&mut server));
+        // Two records that arrive together.
+        client.conn.writer().write_all(b"second").unwrap();
+        client.conn.writer().write_all(b"third").unwrap();
+        client.flush().unwrap();
+        assert_eq!(read(&mut server, 64).await.unwrap(), b"secondthird");
+        client.write_all(b"fourth").unwrap();
+        assert_eq!(read(&mut server, 3).await.unwrap(), b"fou");
+        assert!(may_read(&server).await, "the rest is decrypted");
+        assert!(!is_quiet(&mut server), "which may take a byte to see");
+        assert!(read(&mut server, 64).await.unwrap().ends_with(b"th"));
+        assert!(!may_read(&server).await);
+        // More than rustls reads at a time, in several records.
+        let long: Vec<u8> = (0..40_000u32).map(|n| n as u8).collect();
+        client.write_all(&long).unwrap();
+        let mut came = Vec::new();
+        while came.len() < long.len() {
+            came.extend(read(&mut server, 16 * 1024).await.unwrap());
+        }
+        assert!(came == long);
+        client.write_all(b"x").unwrap();
+        // Until a byte that nobody asked for has arrived.
+        while is_quiet(&mut server) {
+            poll_fn(|cx| if server.may_read(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
+        }
+        if matches!(kind, Kind::Unbuffered) {
+            assert_eq!(read(&mut server, 64).await.unwrap(), b"x");
+        }
+        client.conn.send_close_notify();
+        client.conn.write_tls(&mut client.sock).unwrap();
+        for _ in 0..2 {
+            assert_eq!(read(&mut server, 64).await.unwrap(), b"", "the end, as often as it is asked for");
+            assert!(may_read(&server).await && !is_quiet(&mut server));
+        }
     }
 
     #[test]
     fn an_end_without_notice_is_an_error_behind_the_bytes_before_it() {
         on_a_core(async {
-            let (mut server, mut client) = pair().await;
-            client.write_all(b"last").unwrap();
-            drop(client);
-            assert_eq!(read(&mut server, 64).await.unwrap(), b"last");
-            let e = read(&mut server, 64).await.unwrap_err();
-            assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
+            for kind in KINDS {
+                let (mut server, mut client) = pair(kind).await;
+                client.write_all(b"last").unwrap();
+                drop(client);
+                assert_eq!(read(&mut server, 64).await.unwrap(), b"last");
+                let e = read(&mut server, 64).await.unwrap_err();
+                assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
+            }
         });
     }
 
@@ -446,18 +486,20 @@ mod tests {
     #[test]
     fn an_end_that_nobody_was_told_of_is_seen_in_the_kernel() {
         on_a_core(async {
-            let (mut server, mut client) = pair().await;
-            client.write_all(b"x").unwrap();
-            assert_eq!(read(&mut server, 64).await.unwrap(), b"x");
-            assert!(!may_read(&server).await);
-            let mut transport = Transport::from(Box::new(server));
-            assert!(transport.is_quiet_now());
-            client.conn.send_close_notify();
-            client.conn.write_tls(&mut client.sock).unwrap();
-            while transport.socket().peek(&mut [0]).is_err() {
-                std::thread::yield_now();
+            for kind in KINDS {
+                let (mut server, mut client) = pair(kind).await;
+                client.write_all(b"x").unwrap();
+                assert_eq!(read(&mut server, 64).await.unwrap(), b"x");
+                assert!(!may_read(&server).await);
+                let mut transport = Transport::from(Box::new(server));
+                assert!(transport.is_quiet_now());
+                client.conn.send_close_notify();
+                client.conn.write_tls(&mut client.sock).unwrap();
+                while transport.socket().peek(&mut [0]).is_err() {
+                    std::thread::yield_now();
+                }
+                assert!(!transport.is_quiet_now());
             }
-            assert!(!transport.is_quiet_now());
         });
     }
 }

@@ -1,8 +1,10 @@
 //! TLS towards clients: certificate selection by name, client certificates, tickets.
 
+use super::buffered::Buffered;
+use super::unbuffered::{Unbuffered, note_server_name};
 use super::untrusted::AcceptUntrusted;
 use super::{
-    Certificate, Part, Peer, PeerCertificate, Policy, Proofs, Slot, Tickets, TlsError, TlsStream,
+    Certificate, Part, Peer, PeerCertificate, Policy, Proofs, Session, Slot, Tickets, TlsError, TlsStream,
     read_authorities,
 };
 use crate::Socket;
@@ -113,8 +115,10 @@ impl ServerTls {
     /// # Errors
     /// The rustls error.
     pub async fn accept(&self, socket: Socket) -> io::Result<Handshake> {
-        let stream = match self.proofs.as_deref().filter(|proofs| proofs.any()) {
-            None => self.acceptor.accept(socket).await?,
+        let session = match self.proofs.as_deref().filter(|proofs| proofs.any()) {
+            None => Session::Unbuffered(Unbuffered::accept(self.acceptor.config(), socket).await?),
+            // Until the proofs are gone, each ClientHello decides about the config of its session, which rustls offers
+            // for sessions with buffers only.
             Some(proofs) => {
                 let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), socket).await?;
                 if let Some(config) = proofs.answer(&start.client_hello()) {
@@ -122,11 +126,13 @@ impl ServerTls {
                     let _ = proven.shutdown().await; // the authority has its proof, and may be gone
                     return Ok(Handshake::Proof);
                 }
-                start.into_stream(Arc::clone(self.acceptor.config())).await?
+                let stream = start.into_stream(Arc::clone(self.acceptor.config())).await?;
+                Session::Buffered(Box::new(Buffered::new(stream)))
             }
         };
-        let peer = self.peer(stream.get_ref().1.peer_certificates());
-        Ok(Handshake::Client(Box::new(TlsStream::new(stream, peer))))
+        let mut stream = Box::new(TlsStream::new(session, Peer::Trusted));
+        stream.peer = self.peer(stream.common().peer_certificates());
+        Ok(Handshake::Client(stream))
     }
 
     /// Whether a client's certificate may identify it. A resumed session has the certificate of the first handshake.
@@ -266,6 +272,7 @@ fn insert(keys: &mut Vec<Arc<CertifiedKey>>, key: &Arc<CertifiedKey>) {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        note_server_name(hello.server_name());
         let named = hello.server_name().and_then(|name| {
             let name = name.to_ascii_lowercase();
             self.by_name.get(&name).or_else(|| {
