@@ -160,7 +160,6 @@ pub(super) struct Parts {
 pub(super) async fn serve<S: Server>(parts: Parts, server: S, streams: usize) -> Closed {
     let Parts { core, listener, peer, tls, certificate, forwarding, trusted, handle, deadline, generation } =
         parts;
-    let cells = std::sync::Arc::clone(&listener.cells);
     let shared = Rc::new(Shared {
         core,
         handle,
@@ -173,7 +172,6 @@ pub(super) async fn serve<S: Server>(parts: Parts, server: S, streams: usize) ->
     let mut connection = Connection {
         shared,
         server,
-        adopted: Rc::clone(&listener),
         listener,
         trusted,
         generation,
@@ -188,6 +186,7 @@ pub(super) async fn serve<S: Server>(parts: Parts, server: S, streams: usize) ->
     loop {
         match connection.next().await {
             Event::Arrived(arrival) => {
+                let cells = &connection.listener.cells;
                 cells.requests[S::PROTOCOL as usize].inc();
                 if connection.served == 0 {
                     cells.first_requests.inc();
@@ -222,9 +221,9 @@ pub(super) async fn serve<S: Server>(parts: Parts, server: S, streams: usize) ->
 struct Connection<S: Server> {
     shared: Rc<Shared>,
     server: S,
+    /// The listener, and whether the client's forwarding headers are trusted, in the snapshot of this generation. As on
+    /// HTTP/1.1, each request adopts the current one, and the timeouts between requests are those of the last.
     listener: Rc<LocalListener>,
-    /// The listener, and whether the client's forwarding headers are trusted, in the snapshot of this generation.
-    adopted: Rc<LocalListener>,
     trusted: bool,
     generation: u64,
     /// When to check the connection next.
@@ -406,7 +405,7 @@ impl<S: Server> Connection<S> {
         if self.generation != local.generation
             && let Some(serving) = local.serving(&shared.handle)
         {
-            self.adopted = Rc::clone(serving);
+            self.listener = Rc::clone(serving);
             self.trusted = shared.forwarding.borrow().believes(&local.snapshot, shared.peer.get().ip());
             self.generation = local.generation;
         }
@@ -428,7 +427,7 @@ impl<S: Server> Connection<S> {
             refused,
             stream,
             started,
-            listener: Rc::clone(&self.adopted),
+            listener: Rc::clone(&self.listener),
             trusted: self.trusted,
             generation: self.generation,
         };

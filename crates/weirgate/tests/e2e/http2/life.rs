@@ -260,6 +260,26 @@ fn a_reload_keeps_connections_and_streams() {
     assert_eq!((upstream.connections(), client.go_aways()), (1, 0));
 }
 
+/// Timeouts that a reload changes apply from a connection's next request, as on HTTP/1.1.
+#[test]
+fn the_next_request_brings_new_timeouts() {
+    let settings =
+        |keepalive: &str| format!("protocols: [http1, h2], timeouts: {{ keepalive: {keepalive} }}");
+    let weir = listening(&settings("60s"));
+    let (mut http1, mut client) = (weir.client(), weir.h2());
+    http1.get("/").expect_body("ok");
+    let stream = client.get("/");
+    client.message(stream).expect_body("ok");
+    weir.reload_with(&saying(&settings("100ms"), "new")).unwrap();
+    client.expect_quiet(Duration::from_millis(200));
+    http1.get("/").expect_body("new");
+    http1.expect_eof();
+    let stream = client.get("/");
+    client.message(stream).expect_body("new");
+    client.expect_end();
+    assert_eq!(client.go_away(client.go_aways() - 1), (stream, code::NONE));
+}
+
 #[test]
 fn a_listener_that_goes_says_goodbye() {
     let weir = listening("protocols: [http1, h2]");
