@@ -439,3 +439,36 @@ fn groups(hosts: &BTreeSet<String>) -> Vec<Vec<&str>> {
     let any = hosts.contains("").then(Vec::new);
     (!named.is_empty()).then_some(named).into_iter().chain(any).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_are_those_of_kubernetes() {
+        let labels: BTreeMap<String, String> = [("team".to_owned(), "a".to_owned())].into();
+        let is_selected = |selector: Value| selects(&serde_json::from_value(selector).unwrap(), &labels);
+        for (key, operator, values, expected) in [
+            ("team", "In", &["a", "b"][..], true),
+            ("team", "In", &["b"], false),
+            ("other", "In", &["a"], false),
+            ("team", "NotIn", &["b"], true),
+            ("team", "NotIn", &["a", "b"], false),
+            ("other", "NotIn", &["a"], true),
+            ("team", "Exists", &[], true),
+            ("other", "Exists", &[], false),
+            ("team", "DoesNotExist", &[], false),
+            ("other", "DoesNotExist", &[], true),
+            // Of a later version.
+            ("team", "StartsWith", &["a"], false),
+        ] {
+            let expression = json!({ "key": key, "operator": operator, "values": values });
+            let selector = json!({ "matchLabels": { "team": "a" }, "matchExpressions": [expression] });
+            assert_eq!(is_selected(selector), expected, "{expression}");
+        }
+        assert!(is_selected(json!({})));
+        assert!(!is_selected(json!({ "matchLabels": { "team": "b" } })));
+        let twice = ["In", "NotIn"].map(|is| json!({ "key": "team", "operator": is, "values": ["a"] }));
+        assert!(!is_selected(json!({ "matchExpressions": twice })), "all have to hold");
+    }
+}

@@ -166,6 +166,27 @@ mod tests {
         assert_eq!(merged(&written, &none, US, "t4"), Some(json!({ "parents": [theirs] })));
     }
 
+    /// The API server would refuse a longer list each time.
+    #[test]
+    fn a_list_that_others_have_filled_has_no_room_for_ours() {
+        for (list, reference, most) in
+            [("parents", "parentRef", MOST), ("ancestors", "ancestorRef", MOST_ANCESTORS)]
+        {
+            let entry = |controller: &str, name: &str| {
+                let target = json!({ "name": name });
+                json!({ "controllerName": controller, reference: target, "conditions": [] })
+            };
+            let others = |count: usize| -> Vec<Value> {
+                (0..count).map(|at| entry("example.com/other", &at.to_string())).collect()
+            };
+            let ours = entry(US, "a");
+            let wanted = json!({ list: [ours] });
+            assert_eq!(merged(&json!({ list: others(most) }), &wanted, US, "t"), None, "{list}");
+            let written = merged(&json!({ list: others(most - 1) }), &wanted, US, "t").unwrap();
+            assert_eq!(written[list][most - 1], ours, "{list}");
+        }
+    }
+
     #[test]
     fn listeners_keep_the_times_of_their_name() {
         let listener = |name: &str| json!({ "name": name, "conditions": [condition("Accepted", "True")] });

@@ -1,13 +1,13 @@
-//! All cases against their golden outputs, and statuses that are written already.
+//! All cases against their golden outputs, single rules that no case has, and statuses that are written already.
 
-use crate::NOW;
-use crate::case::{changes, checked, folder, objects, outcome, read};
+use crate::case::{Case, changes, checked, folder, object_of, objects, outcome, read};
+use crate::{CONTROLLER, NOW};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 use weir_gateway::explain::{Arriving, explain};
-use weir_kube::{Change, Cluster, Translation, translate};
+use weir_kube::{Change, Cluster, Kind, Name, Translation, translate};
 
 #[test]
 fn cases_are_translated_as_the_api_wants() {
@@ -23,6 +23,112 @@ fn cases_are_translated_as_the_api_wants() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// A Gateway that says nothing about ListenerSets takes none, not even those of its own namespace.
+#[test]
+fn a_gateway_takes_only_the_listener_sets_that_it_allows() {
+    let file = "listener-sets.yaml";
+    let mut case = read(file);
+    let mut set = object_of(file, "ListenerSet");
+    set["metadata"]["namespace"] = json!("infra");
+    case.cluster.apply(&set).unwrap();
+    let from = |from: &str| json!({ "namespaces": { "from": from } });
+    for (allowed, is_allowed) in [
+        (from("All"), true),
+        (from("Same"), true),
+        (from("None"), false),
+        // A word of a later version.
+        (from("Neighbors"), false),
+        (Value::Null, false),
+    ] {
+        let mut gateway = object_of(file, "Gateway");
+        gateway["spec"]["allowedListeners"] = allowed;
+        case.cluster.apply(&gateway).unwrap();
+        let translated = translate(&case.cluster, &case.options);
+        let of_set = (Kind::ListenerSet, Name::new("infra", "older"));
+        let status = translated.statuses.iter().find(|status| (status.kind, status.name.clone()) == of_set);
+        let reason = &status.unwrap().wanted["conditions"][0]["reason"];
+        assert_eq!(reason != "NotAllowed", is_allowed, "{gateway}: {reason}");
+    }
+}
+
+/// A Gateway is not ours if its class is another controller's, or has parameters, none of which we read.
+#[test]
+fn gateways_of_other_classes_are_not_served() {
+    let file = "http-simple-same-namespace.yaml";
+    let parameters = json!({ "group": "", "kind": "ConfigMap", "name": "x" });
+    for spec in [
+        json!({ "controllerName": "others" }),
+        json!({ "controllerName": CONTROLLER, "parametersRef": parameters }),
+    ] {
+        let mut case = read(file);
+        assert!(!translate(&case.cluster, &case.options).config.listeners.is_empty());
+        let mut class = object_of(file, "GatewayClass");
+        class["spec"] = spec;
+        case.cluster.apply(&class).unwrap();
+        let translated = translate(&case.cluster, &case.options);
+        assert!(translated.config.listeners.is_empty() && translated.gateways.is_empty(), "{class}");
+        assert!(translated.statuses.iter().all(|status| status.kind == Kind::GatewayClass), "{class}");
+    }
+}
+
+/// A BackendTLSPolicy for a port of a Service comes before one for all its ports.
+#[test]
+fn a_policy_may_be_for_one_port() {
+    let file = "backend-tls.yaml";
+    for (section, expected) in [("http", "port.example"), ("other", "backend.example")] {
+        let mut case = read(file);
+        let mut policy = object_of(file, "BackendTLSPolicy");
+        policy["metadata"]["name"] = json!("port");
+        policy["spec"]["targetRefs"][0]["sectionName"] = json!(section);
+        policy["spec"]["validation"]["hostname"] = json!("port.example");
+        case.cluster.apply(&policy).unwrap();
+        let upstreams = translate(&case.cluster, &case.options).config.upstreams;
+        assert_eq!(upstreams["svc_infra_v1_8080"].settings["tls"]["server_name"], expected, "{section}");
+    }
+}
+
+/// A backend without weight gets no connection.
+#[test]
+fn a_backend_of_a_tcp_route_may_have_no_weight() {
+    let file = "tls-and-tcp.yaml";
+    let mut case = read(file);
+    let mut route = object_of(file, "TCPRoute");
+    let addresses = |case: &Case| {
+        let upstreams = translate(&case.cluster, &case.options).config.upstreams;
+        let endpoints = upstreams["route_tcp_infra_tcp"].settings["endpoints"].as_array().cloned().unwrap();
+        endpoints.iter().map(|one| one["address"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(addresses(&case), ["10.244.1.1:3000", "10.244.2.1:3000"]);
+    route["spec"]["rules"][0]["backendRefs"][1]["weight"] = json!(0);
+    case.cluster.apply(&route).unwrap();
+    assert_eq!(addresses(&case), ["10.244.1.1:3000"]);
+}
+
+/// A route that has left our Gateways loses our entry in its status. One that never named them has no status of ours.
+#[test]
+fn a_route_that_leaves_loses_our_entry() {
+    let file = "tls-and-tcp.yaml";
+    for (name, kind) in
+        [("HTTPRoute", Kind::HttpRoute), ("TCPRoute", Kind::TcpRoute), ("TLSRoute", Kind::TlsRoute)]
+    {
+        let mut case = read(file);
+        let mut route = object_of(file, name);
+        route["spec"]["parentRefs"] = json!([{ "name": "of-others" }]);
+        let of_route = Name::new("infra", route["metadata"]["name"].as_str().unwrap());
+        for (parents, expected) in [
+            (json!([]), None),
+            (json!([{ "controllerName": "others", "parentRef": { "name": "edge" } }]), None),
+            (json!([{ "controllerName": CONTROLLER, "parentRef": { "name": "edge" } }]), Some(json!([]))),
+        ] {
+            route["status"] = json!({ "parents": parents });
+            case.cluster.apply(&route).unwrap();
+            let statuses = translate(&case.cluster, &case.options).statuses;
+            let status = statuses.iter().find(|status| status.kind == kind && status.name == of_route);
+            assert_eq!(status.map(|status| status.wanted["parents"].clone()), expected, "{name} {parents}");
+        }
+    }
 }
 
 /// A status that is written is not written again, and rebuilds nothing.

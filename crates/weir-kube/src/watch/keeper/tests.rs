@@ -128,12 +128,22 @@ fn labels_that_are_no_longer_asked_for_go_and_those_of_others_stay() {
 
 #[test]
 fn somebody_elses_service_is_not_touched() {
-    for theirs in [
-        json!({ "metadata": { "namespace": "shop", "name": "weir-web" }, "spec": { "ports": [{ "port": 1 }] } }),
-        service("another", &[80], json!({})),
+    let mut of_another_controller = service("u1", &[1], json!({}));
+    of_another_controller["metadata"]["annotations"][CONTROLLER_ANNOTATION] = json!("example.com/them");
+    for (theirs, is_ours) in [
+        (
+            json!({ "metadata": { "namespace": "shop", "name": "weir-web" }, "spec": { "ports": [{ "port": 1 }] } }),
+            false,
+        ),
+        (service("another", &[80], json!({})), true),
+        (of_another_controller, false),
     ] {
         let mut world = World::leading();
-        world.seen(1, stored(theirs, "5"));
+        world.store.put("Service", stored(theirs.clone(), "5"));
+        assert_eq!(world.on(1, wanted("u1", Some(service("u1", &[81], json!({}))))), []);
+        let mut world = World::leading();
+        let todo = world.seen(1, stored(theirs, "5"));
+        assert_eq!(!todo.is_empty(), is_ours, "its Gateway is looked for: {todo:?}");
         assert_eq!(world.on(2, wanted("u1", Some(service("u1", &[80], json!({}))))), []);
     }
 }
