@@ -383,6 +383,7 @@ mod tests {
         client.set_nodelay(true).unwrap();
         let (accepted, address) = listener.accept().unwrap();
         accepted.set_nonblocking(true).unwrap();
+        socket2::SockRef::from(&accepted).set_send_buffer_size(16 * 1024).unwrap(); // soon full
         let peer = crate::Peer::Address(address);
         (driver::sockets().unwrap().add(accepted, peer, Class::Client), client)
     }

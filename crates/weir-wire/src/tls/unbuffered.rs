@@ -65,6 +65,8 @@ struct Buffers {
 enum Next {
     /// To be asked again, after these further bytes of its input were discarded.
     Again(usize),
+    /// To be asked again: we have taken what it had to send.
+    Sent,
     /// Something from outside: bytes to decrypt, or to encrypt.
     Wait,
 }
@@ -211,9 +213,14 @@ impl Unbuffered {
         if self.has_closed {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        ready!(self.poll_send(cx))?;
+        // A client that takes little at a time sees a record of progress, not a whole write.
+        let most = match self.poll_send(cx)? {
+            Poll::Ready(()) => MOST_SENT,
+            Poll::Pending if self.unsent.bytes().len() + RECORD <= MOST_SENT => RECORD,
+            Poll::Pending => return Poll::Pending,
+        };
         with_buffers(|buffers| {
-            let (first, rest) = split(a, b, &mut buffers.joined);
+            let (first, rest) = split(a, b, most, &mut buffers.joined);
             let sealed = self.seal(first, rest, &mut buffers.outgoing);
             if sealed.is_err() {
                 let _ = self.poll_send(cx); // the alert
@@ -226,8 +233,8 @@ impl Unbuffered {
 
     /// Sends the records that wait.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check()?;
-        self.poll_send(cx)
+        ready!(self.poll_send(cx))?; // also of a session that has failed since
+        Poll::Ready(self.check())
     }
 
     /// Sends a close_notify, once, and closes the write side.
@@ -305,24 +312,59 @@ impl Unbuffered {
         if kept >= MOST_RECEIVED {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "message buffer full")));
         }
-        with_buffers(|buffers| {
-            let (before, room) = first(&mut buffers.incoming, kept + READ_BYTES).split_at_mut(kept);
-            let mut room = ReadBuf::new(room);
-            ready!(self.socket.poll_read_buf(cx, &mut room))?;
-            let count = room.filled().len();
-            if count > 0 {
-                before.copy_from_slice(&self.received);
-                self.process(first(&mut buffers.incoming, kept + count), sink);
-            }
-            if self.failure.is_some() {
-                let _ = self.poll_send(cx); // an alert, if the socket has room for it: nobody flushes later
-            }
-            Poll::Ready(Ok(count))
-        })
+        let count = if kept > RECORD {
+            ready!(self.poll_receive_in_place(cx, sink))?
+        } else {
+            ready!(with_buffers(|buffers| {
+                let (before, room) = first(&mut buffers.incoming, kept + READ_BYTES).split_at_mut(kept);
+                let count = ready!(self.poll_read_socket(cx, room))?;
+                if count > 0 {
+                    before.copy_from_slice(&self.received);
+                    let all = first(&mut buffers.incoming, kept + count);
+                    let start = self.process(all, sink);
+                    self.received = all.get(start..).unwrap_or_default().to_vec();
+                }
+                Poll::Ready(io::Result::Ok(count))
+            }))?
+        };
+        if !self.unsent.is_empty() {
+            let _ = self.poll_send(cx); // such as an alert: perhaps nobody flushes later, and a write tells an error
+        }
+        Poll::Ready(Ok(count))
     }
 
-    /// Lets rustls process received bytes, and keeps those that it needs again.
-    fn process(&mut self, incoming: &mut [u8], sink: &mut dyn FnMut(&[u8])) {
+    /// The same, in the memory of `received`. Only part of a long handshake message is as much, and a client may send
+    /// that a byte at a time: it must not be copied for each.
+    fn poll_receive_in_place(
+        &mut self,
+        cx: &mut Context<'_>,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Poll<io::Result<usize>> {
+        let mut all = take(&mut self.received);
+        let kept = all.len();
+        all.resize(kept + READ_BYTES, 0);
+        let read = self.poll_read_socket(cx, all.get_mut(kept..).unwrap_or_default());
+        let count = match &read {
+            Poll::Ready(Ok(count)) => *count,
+            _ => 0,
+        };
+        all.truncate(kept + count);
+        if count > 0 {
+            let start = self.process(&mut all, sink);
+            all.drain(..start);
+        }
+        self.received = all;
+        read
+    }
+
+    fn poll_read_socket(&self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut room = ReadBuf::new(room);
+        ready!(self.socket.poll_read_buf(cx, &mut room))?;
+        Poll::Ready(Ok(room.filled().len()))
+    }
+
+    /// Lets rustls process received bytes. Returns the start of those that it needs again.
+    fn process(&mut self, incoming: &mut [u8], sink: &mut dyn FnMut(&[u8])) -> usize {
         let mut start = 0;
         loop {
             let left = incoming.get_mut(start..).unwrap_or_default();
@@ -331,17 +373,23 @@ impl Unbuffered {
             start += discard;
             match next {
                 Ok(Next::Again(more)) => start += more,
+                // During a handshake the client answers only what was sent. What follows its hello is early data,
+                // which rustls would count against its limit each time it looks.
+                Ok(Next::Sent) if self.session.is_handshaking() => break,
+                Ok(Next::Sent) => {}
                 Ok(Next::Wait) => break,
                 Err(e) => {
                     self.fail(e);
                     break;
                 }
             }
+            // rustls would say that it waits: as a rule, a request is one record.
+            if start >= incoming.len() && !self.session.wants_write() {
+                break;
+            }
         }
-        self.received = match self.has_ended || self.failure.is_some() {
-            true => Vec::new(), // RFC 9846 §6.1: what follows a closure alert is ignored
-            false => incoming.get(start..).unwrap_or_default().to_vec(),
-        };
+        // RFC 9846 §6.1: what follows a closure alert is ignored.
+        if self.has_ended || self.failure.is_some() { incoming.len() } else { start }
     }
 
     /// Encrypts both pieces into the start of `out`, and returns the end of their records.
@@ -351,10 +399,13 @@ impl Unbuffered {
             let mut sealed = None;
             let next = match state {
                 Ok(ConnectionState::WriteTraffic(mut traffic)) => {
-                    let end = encrypt(&mut traffic, first, out, 0);
-                    end.and_then(|end| encrypt(&mut traffic, rest, out, end)).map(|end| {
-                        sealed = Some(end);
-                        Next::Wait
+                    encrypt(&mut traffic, first, out, 0).and_then(|end| {
+                        let all = encrypt(&mut traffic, rest, out, end);
+                        if all.is_err() {
+                            self.unsent.push(out.get(..end).unwrap_or_default()); // the session has counted them
+                        }
+                        sealed = Some(all?);
+                        Ok(Next::Wait)
                     })
                 }
                 Ok(state) => proceed(state, &mut self.unsent, &mut self.has_ended, &mut |bytes| {
@@ -364,6 +415,7 @@ impl Unbuffered {
             };
             match next {
                 Ok(Next::Again(more)) => drop(self.received.drain(..discard + more)),
+                Ok(Next::Sent) => drop(self.received.drain(..discard)),
                 Ok(Next::Wait) => {
                     drop(self.received.drain(..discard));
                     return sealed.ok_or_else(|| io::ErrorKind::BrokenPipe.into());
@@ -376,7 +428,7 @@ impl Unbuffered {
         }
     }
 
-    /// Queues a close_notify, unless the session has failed: an alert has told the client then.
+    /// Queues a close_notify, unless the session has failed: that is no orderly end, and mostly an alert has told why.
     fn close(&mut self) {
         while self.failure.is_none() {
             let UnbufferedStatus { discard, state } = self.session.process_tls_records(&mut self.received);
@@ -394,6 +446,7 @@ impl Unbuffered {
             };
             match next {
                 Ok(Next::Again(more)) => drop(self.received.drain(..discard + more)),
+                Ok(Next::Sent) => drop(self.received.drain(..discard)),
                 Ok(Next::Wait) => {
                     drop(self.received.drain(..discard));
                     return;
@@ -410,7 +463,7 @@ impl Unbuffered {
             let state = self.session.process_tls_records(&mut []).state;
             let next =
                 state.and_then(|state| proceed(state, &mut self.unsent, &mut self.has_ended, &mut |_| {}));
-            if !matches!(next, Ok(Next::Again(_))) {
+            if !matches!(next, Ok(Next::Again(_) | Next::Sent)) {
                 break;
             }
         }
@@ -459,6 +512,10 @@ impl Queue {
     }
 
     fn push(&mut self, bytes: &[u8]) {
+        if self.taken > 0 {
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
+        }
         self.bytes.extend_from_slice(bytes);
     }
 
@@ -486,19 +543,19 @@ fn first(buffer: &mut Vec<u8>, count: usize) -> &mut [u8] {
     buffer.get_mut(..count).unwrap_or_default()
 }
 
-/// What one write sends of two pieces: the start of the first record, joined if it holds something of both, and what
-/// follows.
-fn split<'a>(a: &'a [u8], b: &'a [u8], joined: &'a mut Vec<u8>) -> (&'a [u8], &'a [u8]) {
+/// What one write sends of two pieces, at most this much: the start of the first record, joined if it holds something
+/// of both, and what follows.
+fn split<'a>(a: &'a [u8], b: &'a [u8], most: usize, joined: &'a mut Vec<u8>) -> (&'a [u8], &'a [u8]) {
     let room = RECORD.saturating_sub(a.len());
     if a.is_empty() || b.is_empty() || room == 0 {
         let alone = if a.is_empty() { b } else { a };
-        return (alone.get(..MOST_SENT).unwrap_or(alone), &[]);
+        return (alone.get(..most).unwrap_or(alone), &[]);
     }
     let (beside, rest) = b.split_at(b.len().min(room));
     joined.clear();
     joined.extend_from_slice(a);
     joined.extend_from_slice(beside);
-    (joined, rest.get(..MOST_SENT - RECORD).unwrap_or(rest))
+    (joined, rest.get(..most - RECORD).unwrap_or(rest))
 }
 
 /// Does what a session asks for, unless that takes bytes from outside.
@@ -518,7 +575,10 @@ fn proceed(
             }
         }
         ConnectionState::EncodeTlsData(mut record) => encode(&mut record, &mut unsent.bytes)?,
-        ConnectionState::TransmitTlsData(encoded) => encoded.done(), // `unsent` has it
+        ConnectionState::TransmitTlsData(encoded) => {
+            encoded.done(); // `unsent` has it
+            return Ok(Next::Sent);
+        }
         ConnectionState::PeerClosed => *has_ended = true,
         ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) => return Ok(Next::Wait),
         ConnectionState::Closed => {
@@ -567,170 +627,4 @@ fn encrypt(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::driver::tests::on_a_core;
-    use crate::tls::TlsStream;
-    use crate::tls::tests::{Kind, configs, connection, pair, read};
-    use rustls::{ClientConfig, ClientConnection};
-    use std::io::{Read, Write};
-    use std::thread;
-
-    async fn write(server: &mut TlsStream, a: &[u8], b: &[u8]) -> Poll<io::Result<usize>> {
-        poll_fn(|cx| Poll::Ready(server.poll_write_two(cx, a, b))).await
-    }
-
-    /// The records of what the client has to say.
-    fn records(client: &mut ClientConnection) -> Vec<u8> {
-        let mut records = Vec::new();
-        while client.wants_write() {
-            client.write_tls(&mut records).unwrap();
-        }
-        records
-    }
-
-    /// Messages in two records and more, which a read cuts anywhere.
-    #[test]
-    fn handshakes_may_arrive_in_pieces() {
-        on_a_core(async {
-            let (server, client) = configs();
-            let mut client = ClientConfig::clone(&client);
-            client.max_fragment_size = Some(32); // half a Finished
-            let mut client = ClientConnection::new(Arc::new(client), "a.test".try_into().unwrap()).unwrap();
-            let (socket, mut peer) = connection();
-            let shaking = thread::spawn(move || {
-                while client.is_handshaking() {
-                    for byte in records(&mut client) {
-                        peer.write_all(&[byte]).unwrap();
-                    }
-                    if client.is_handshaking() {
-                        client.read_tls(&mut peer).unwrap();
-                        client.process_new_packets().unwrap();
-                    }
-                }
-                client.writer().write_all(&[b'x'; 100]).unwrap();
-                let all = records(&mut client);
-                assert!(all.len() > 100 + 3 * 22, "the Finished, and four records");
-                peer.write_all(&all).unwrap();
-                (client, peer)
-            });
-            let mut accepted = Unbuffered::accept(&server, socket).await.unwrap();
-            let mut came = Vec::with_capacity(1000);
-            while came.len() < 100 {
-                poll_fn(|cx| accepted.poll_read(cx, &mut came)).await.unwrap();
-            }
-            assert_eq!(came, [b'x'; 100]);
-            shaking.join().unwrap();
-        });
-    }
-
-    #[test]
-    fn records_may_arrive_a_byte_at_a_time() {
-        on_a_core(async {
-            let (mut server, mut client) = pair(Kind::Unbuffered).await;
-            client.conn.writer().write_all(b"first").unwrap();
-            client.conn.writer().write_all(b"second").unwrap();
-            client.conn.send_close_notify();
-            let (mut came, mut reads) = (Vec::with_capacity(64), 0);
-            for byte in records(&mut client.conn) {
-                client.sock.write_all(&[byte]).unwrap();
-                while server.socket().peek(&mut [0]).is_err() {
-                    thread::yield_now();
-                }
-                server.socket().look_again();
-                if let Poll::Ready(read) = poll_fn(|cx| Poll::Ready(server.poll_read(cx, &mut came))).await {
-                    reads += 1;
-                    assert_eq!(read.unwrap(), [5, 6, 0][reads - 1]);
-                }
-            }
-            assert_eq!((reads, &*came), (3, &b"firstsecond"[..]));
-            // The client has closed its side only.
-            assert!(matches!(write(&mut server, b"answer", b"").await, Poll::Ready(Ok(6))));
-            let mut answer = [0; 6];
-            client.read_exact(&mut answer).unwrap();
-            assert_eq!(&answer, b"answer");
-        });
-    }
-
-    #[test]
-    fn either_side_may_change_its_keys() {
-        on_a_core(async {
-            let (mut server, mut client) = pair(Kind::Unbuffered).await;
-            for _ in 0..40 {
-                client.conn.refresh_traffic_keys().unwrap();
-                client.write_all(b"ping").unwrap();
-                assert_eq!(read(&mut server, 64).await.unwrap(), b"ping");
-                assert!(matches!(write(&mut server, b"po", b"ng").await, Poll::Ready(Ok(4))));
-                let mut came = [0; 4];
-                client.read_exact(&mut came).unwrap();
-                assert_eq!(&came, b"pong");
-            }
-        });
-    }
-
-    /// The server holds no more than one write for it, and sends all of it in order later.
-    #[test]
-    fn a_client_may_take_its_time() {
-        on_a_core(async {
-            let (mut server, mut client) = pair(Kind::Unbuffered).await;
-            let body: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
-            let mut sent = Vec::new();
-            while let Poll::Ready(count) = write(&mut server, b"head", &body).await {
-                sent.extend(b"head".iter().chain(&body).take(count.unwrap()));
-            }
-            let crate::tls::Session::Unbuffered(session) = &server.session else { unreachable!() };
-            assert!((1..MOST_SENT + 5 * OVERHEAD).contains(&session.unsent.bytes().len()));
-            let reading = thread::spawn(move || {
-                let mut came = Vec::new();
-                client.read_to_end(&mut came).unwrap(); // up to a close_notify
-                came
-            });
-            poll_fn(|cx| server.poll_flush(cx)).await.unwrap();
-            poll_fn(|cx| server.poll_shutdown(cx)).await.unwrap();
-            assert!(reading.join().unwrap() == sent);
-            assert!(matches!(write(&mut server, b"late", b"").await, Poll::Ready(Err(_))));
-        });
-    }
-
-    #[test]
-    fn a_forged_record_ends_the_session_with_an_alert() {
-        on_a_core(async {
-            let (mut server, mut client) = pair(Kind::Unbuffered).await;
-            client.write_all(b"good").unwrap();
-            client.sock.write_all(&[&[23, 3, 3, 0, 32][..], &[7; 32]].concat()).unwrap();
-            assert_eq!(read(&mut server, 64).await.unwrap(), b"good");
-            for _ in 0..2 {
-                assert_eq!(read(&mut server, 64).await.unwrap_err().kind(), io::ErrorKind::InvalidData);
-                assert!(matches!(write(&mut server, b"x", b"").await, Poll::Ready(Err(_))));
-            }
-            let alert = client.read(&mut [0]).unwrap_err();
-            assert!(alert.to_string().contains("BadRecordMac"), "{alert}");
-        });
-    }
-
-    /// Short records without an end, which all belong to one handshake message.
-    #[test]
-    fn a_handshake_message_may_not_fill_the_memory() {
-        on_a_core(async {
-            let (config, _) = configs();
-            let (socket, mut client) = connection();
-            let sending = thread::spawn(move || {
-                let _ = client.write_all(&[22, 3, 1, 0, 4, 1, 0, 0xff, 0xf0]);
-                let _ = client.write_all(&[22, 3, 1, 0, 1, 0].repeat(20_000)); // an error once the server is gone
-            });
-            let e = Unbuffered::accept(&config, socket).await.err().unwrap();
-            assert_eq!(e.to_string(), "message buffer full");
-            sending.join().unwrap();
-        });
-    }
-
-    /// The thread has processed the ClientHello of another connection before, whose name nobody took.
-    #[test]
-    fn a_session_has_no_name_of_another() {
-        on_a_core(async {
-            note_server_name(Some("other.test"));
-            let (server, _client) = pair(Kind::Unbuffered).await; // its server notes no names
-            assert_eq!(server.server_name(), None);
-        });
-    }
-}
+mod tests;
