@@ -381,6 +381,7 @@ impl<'c> Exchange<'c> {
                 Err(unnamed) => answered = Some(unnamed),
             }
         }
+        drop(local); // a tunnel may last for days, and lets go of its snapshot
         self.deliver(&mut answered).await
     }
 

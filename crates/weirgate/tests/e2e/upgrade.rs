@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir_origin::{Options, Origin};
 use weir_testkit::{Client, Conn, Upstream, Weir};
 
-use crate::support::{GET, OK_BODY, config};
+use crate::support::{GET, OK_BODY, WEB, config};
 
 pub(crate) const ASK: &str = "GET /ws HTTP/1.1\r\nHost: weir.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
@@ -172,6 +172,31 @@ fn a_tunnel_is_never_pooled() {
     let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send(OK_BODY);
     client.read_response().expect_body("ok");
+}
+
+/// Such as the idle connections of an upstream that a reload removes.
+#[test]
+fn a_tunnel_keeps_nothing_of_an_earlier_config() {
+    let (upstream, other) = (Upstream::listen(), Upstream::listen());
+    let yaml = |upstreams: &str, routes: &str| {
+        format!(
+            "workers: 1\n{WEB}\nupstreams: {{ up: {{ endpoints: [ {} ] }}{upstreams} }}\n\
+             routes: {{ ws: {{ match: {{ path: /ws }}, upstream: up }}{routes} }}\n",
+            upstream.address()
+        )
+    };
+    let more = format!(", other: {{ endpoints: [ {} ] }}", other.address());
+    let weir = Weir::start(&yaml(&more, ", other: { match: { path: / }, upstream: other }"));
+    let mut client = weir.client();
+    client.send(GET);
+    let mut idle = other.accept_request();
+    idle.send(OK_BODY);
+    client.read_response().expect_status(200);
+    let (mut client, mut conn) = tunnel(&weir, &upstream);
+    weir.reload_with(&yaml("", "")).unwrap();
+    idle.expect_eof();
+    client.send("still there");
+    conn.expect("still there");
 }
 
 #[test]
