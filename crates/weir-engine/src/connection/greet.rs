@@ -5,6 +5,7 @@ use super::Left;
 use crate::core::{ConnectionHandle, Core, Local, LocalListener, SentOn};
 use crate::per_client::{Place, TooMany};
 use crate::snapshot::{Destination, Passing, Serves};
+use std::cell::Cell;
 use std::fmt::Display;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -114,7 +115,7 @@ pub(super) async fn greet(
     if !is_http {
         left.settle(&listener.cells);
         let inner = is_inner.then(|| (std::sync::Arc::clone(&listener.spec.name), listener.spec.policy));
-        let sent = SentOn { client: peer.ip(), inner, bytes: is_bytes };
+        let sent = SentOn { client: Cell::new(peer.ip()), inner, bytes: is_bytes };
         let _ = handle.sent.set(Box::new(sent)); // it was empty
     }
     // The handshake with a listener that was chosen by name has that one's time.

@@ -367,7 +367,8 @@ impl<S: Server> Connection<S> {
         let _ = time::timeout(GOODBYE, ended).await; // the client may not take even that
     }
 
-    /// Takes over the client's address if it has changed, for this exchange and later ones.
+    /// Takes over the client's address if it has changed, for this exchange and later ones. The listeners of the current
+    /// snapshot decide about it: the one that serves the connection, and the one whose `sni` led there.
     fn follow(&mut self) {
         let shared = &self.shared;
         let Some(peer) = self.server.peer().filter(|peer| *peer != shared.peer.get()) else { return };
@@ -376,7 +377,13 @@ impl<S: Server> Connection<S> {
         *forwarding = Rc::new(forwarding.moved_to(peer, shared.tls));
         self.trusted = false; // until the next exchange adopts the listener
         self.generation = 0;
-        if !self.listener.spec.admits(peer.ip()) {
+        if let Some(sent) = shared.handle.sent.get() {
+            sent.client.set(peer.ip());
+        }
+        let local = shared.core.local();
+        let serving = local.serving(&shared.handle).unwrap_or(&self.listener);
+        let outer = shared.handle.listener.as_ref().and_then(|address| local.listener(address));
+        if ![Some(serving), outer].into_iter().flatten().all(|listener| listener.spec.admits(peer.ip())) {
             shared.handle.outdated.set(true);
             shared.core.lost(&error::ADDRESS_REFUSED, &self.listener.spec.name, peer, "");
             self.server.drain();

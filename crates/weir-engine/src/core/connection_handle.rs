@@ -39,8 +39,8 @@ pub(crate) struct ConnectionHandle {
 /// Where a connection was sent, and whose it is.
 #[derive(Debug)]
 pub(crate) struct SentOn {
-    /// The client.
-    pub(crate) client: IpAddr,
+    /// The client's address, which may change by QUIC.
+    pub(crate) client: Cell<IpAddr>,
     /// The listener that serves it, if it is not the one that accepted it, and that one's policy.
     pub(crate) inner: Option<(Arc<str>, Policy)>,
     /// Whether its bytes are passed on.

@@ -205,5 +205,5 @@ impl Local {
 
 /// Whether the listener that accepted a connection that was sent on still accepts its client.
 fn admits(outer: &LocalListener, handle: &ConnectionHandle) -> bool {
-    handle.sent.get().is_none_or(|sent| outer.spec.admits(sent.client))
+    handle.sent.get().is_none_or(|sent| outer.spec.admits(sent.client.get()))
 }

@@ -444,6 +444,23 @@ fn a_listener_behind_names_is_reached_at_the_outer_port() {
 }
 
 #[test]
+fn a_client_that_moves_is_asked_about_at_both_listeners() {
+    let authority = Authority::new();
+    let weir = Weir::start(&behind(&authority, ", ip: { deny: [127.0.0.3] }"));
+    let path = UdpPath::to(&weir.udp_address());
+    let client = H3::connect(&path.address, &Tls::new(&authority, "a.test"));
+    client.get("/").expect_body("ok");
+    // A reload refuses one more address, and the client has asked for nothing since.
+    weir.reload_with(&behind(&authority, ", ip: { deny: [127.0.0.2, 127.0.0.3] }")).unwrap();
+    path.move_to(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)));
+    // Requests may run while the new address is being proved.
+    eventually("the new address is refused", || {
+        client.start("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").try_response().is_err()
+    });
+    assert!(metric(&weir, &["weir_causes_total", "cause=\"address_refused\""]).is_some_and(|n| n >= 1.0));
+}
+
+#[test]
 fn a_drain_says_goodbye_after_the_response() {
     let authority = Authority::new();
     let upstream = Upstream::listen();

@@ -11,6 +11,7 @@ use crate::core::{ConnectionHandle, Core, LocalListener, SentOn};
 use crate::forward::Forwarding;
 use crate::snapshot::{Destination, Serves, Snapshot};
 use server::{Arrival, Server};
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -75,7 +76,8 @@ pub(crate) async fn serve(core: Rc<Core>, address: SocketAddr, connection: Conne
             .http3
             .as_ref()
             .map(|http3| (std::sync::Arc::clone(&listener.spec.name), http3.policy));
-        let _ = handle.sent.set(Box::new(SentOn { client: peer.ip(), inner, bytes: false })); // it was empty
+        let sent = SentOn { client: Cell::new(peer.ip()), inner, bytes: false };
+        let _ = handle.sent.set(Box::new(sent)); // it was empty
         drop(outer);
     }
     let forwarding = Rc::new(Forwarding::new(peer.ip(), true, true, name.as_deref()));
