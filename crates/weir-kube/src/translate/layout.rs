@@ -325,8 +325,7 @@ fn keep_connections_apart(
 ) {
     let (https, bytes): (Vec<&Listener<'_>>, Vec<&Listener<'_>>) =
         all.iter().copied().partition(|listener| listener.protocol == Protocol::Https);
-    let of_bytes: Vec<&str> = bytes.iter().filter_map(|listener| listener.host.as_deref()).collect();
-    if https.is_empty() || https.len() + of_bytes.len() + closed.len() < 2 {
+    if https.is_empty() || https.len() + bytes.len() + closed.len() < 2 {
         return;
     }
     let names_of = |is: fn(&Listener<'_>) -> bool| -> Vec<&str> {
@@ -334,6 +333,7 @@ fn keep_connections_apart(
     };
     keep_hosts_apart(cx, gate, &https);
     let own = https.iter().filter_map(|listener| listener.host.as_deref());
+    let of_bytes = bytes.iter().filter_map(|listener| listener.host.as_deref());
     let hosts: BTreeSet<&str> = own.chain(of_bytes).chain(closed.iter().copied()).collect();
     let hosts: Vec<&str> = hosts.into_iter().collect();
     // A listener answers 404 for its own host before.
@@ -342,7 +342,7 @@ fn keep_connections_apart(
     let name = |of: &str| names::join(&[of, "421", outer]);
     push_answer(cx, (name("hosts"), rank.clone()), (&names_of(|_| true), &hosts), 421, whole);
     let narrower = names_of(|listener| listener.host.is_some());
-    if narrower.len() < https.len() && !narrower.is_empty() {
+    if all.iter().any(|listener| listener.host.is_none()) && !narrower.is_empty() {
         push_answer(cx, (name("any"), rank), (&narrower, &[]), 421, whole);
     }
 }
