@@ -91,7 +91,8 @@ pub(super) struct Written {
     #[serde(default = "headers")]
     pub(super) headers: bool,
     /// Name of the limit in these fields. Default `default` on a route, `plan` in a plan, `global` under `filters`;
-    /// give names if a route has several limits. Those of `limits` are numbered: `default-2`.
+    /// give names if a route has several limits. Those of `limits` are numbered: `default-2`. At most 256 letters,
+    /// digits, `-`, `_` and `.`.
     pub(super) name: Option<String>,
 }
 
@@ -329,12 +330,16 @@ impl Written {
     }
 }
 
+/// The most bytes of the name of a limit, which each response to a limited request repeats.
+const MOST_NAME: usize = 256;
+
 impl OneLimit {
     fn read(&self, place: &str, name: &str, cost: u32, build: &mut Build<'_>) -> Option<Read> {
         let before = build.mistakes.len();
         let name = self.name.as_deref().unwrap_or(name).to_owned();
-        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) {
-            let hint = "use letters, digits, `-`, `_` and `.`";
+        let is_token = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+        if name.is_empty() || name.len() > MOST_NAME || !is_token {
+            let hint = "use letters, digits, `-`, `_` and `.`, at most 256";
             let message = format!("`{name}` cannot be the name of a limit");
             build.refuse(&format!("{place}name"), message, Some(hint.into()));
         }
