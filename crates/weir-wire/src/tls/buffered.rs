@@ -1,6 +1,5 @@
-//! A TLS connection whose buffers rustls keeps: to an upstream, or of a client whose ClientHello we had to see first.
-//!
-//! tokio-rustls moves the records.
+//! A TLS connection whose buffers rustls keeps: to an upstream, or of a client whose ClientHello had to choose the
+//! config first. tokio-rustls moves the records.
 
 use crate::Socket;
 use rustls::CommonState;

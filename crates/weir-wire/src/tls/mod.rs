@@ -2,10 +2,11 @@
 //!
 //! `certificate` is a certificate with its key. `proof` shows a certificate authority that we control a name.
 //! `server` selects a certificate by name and holds a listener's policy, `quic` that for HTTP/3; `client` holds the
-//! policy towards an upstream. `unbuffered` moves the records of a client's connection, `buffered` those of an
-//! upstream's. `tickets` holds the keys with which clients resume sessions, and `untrusted` accepts certificates that
-//! no authority vouches for. `peer` is the certificate that the other side presented. `der` parses certificates, and
-//! `fault` explains failures. Both policies are built when a config is compiled, and all cores share them.
+//! policy towards an upstream. `unbuffered` moves the records of clients' connections in buffers that they share.
+//! `buffered` moves those of upstreams, and those of clients while a certificate authority may ask for a proof.
+//! `tickets` holds the keys with which clients resume sessions, and `untrusted` accepts certificates that no authority
+//! vouches for. `peer` is the certificate that the other side presented. `der` parses certificates, and `fault`
+//! explains failures. Both policies are built when a config is compiled, and all cores share them.
 
 mod buffered;
 mod certificate;
@@ -51,10 +52,10 @@ pub struct TlsStream {
     peer: Peer,
 }
 
-/// What moves the records.
-#[allow(clippy::large_enum_variant)] // the large one is the one in use, and all of it lies in a box
+/// The TLS session of a connection.
+#[allow(clippy::large_enum_variant)] // most connections have the large one, and `TlsStream` is boxed as a whole
 enum Session {
-    /// In a box, because it is larger than the other, which clients have, idle ones too.
+    /// Boxed: it is larger than `Unbuffered`, and idle clients would reserve room for it.
     Buffered(Box<Buffered>),
     Unbuffered(Unbuffered),
 }
@@ -203,7 +204,7 @@ impl TlsStream {
         either!(&mut self.session, poll_write_two(cx, a, b))
     }
 
-    /// Sends what the session still holds.
+    /// Sends the records that the session still holds.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         either!(&mut self.session, poll_flush(cx))
     }
@@ -350,7 +351,7 @@ mod tests {
 
     pub(crate) type Client = StreamOwned<ClientConnection, TcpStream>;
 
-    /// What moves the records of a server.
+    /// The kind of a server's session.
     #[derive(Clone, Copy, Debug)]
     pub(crate) enum Kind {
         Buffered,

@@ -117,8 +117,8 @@ impl ServerTls {
     pub async fn accept(&self, socket: Socket) -> io::Result<Handshake> {
         let session = match self.proofs.as_deref().filter(|proofs| proofs.any()) {
             None => Session::Unbuffered(Unbuffered::accept(self.acceptor.config(), socket).await?),
-            // Until the proofs are gone, each ClientHello decides about the config of its session, which rustls offers
-            // for sessions with buffers only.
+            // While proofs are wanted, each ClientHello chooses the config of its session. Only rustls' `Acceptor` can
+            // do that, and its sessions have buffers of their own.
             Some(proofs) => {
                 let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), socket).await?;
                 if let Some(config) = proofs.answer(&start.client_hello()) {

@@ -1,15 +1,18 @@
-//! The server's side of a TLS connection, by rustls' unbuffered interface.
+//! TLS connections of clients, through rustls' unbuffered interface.
 //!
-//! If rustls keeps the buffers of a connection, as in `buffered`, it never frees the 4 KiB that it reads into, almost
-//! half of what an idle connection held. Here all connections of a thread share one set of buffers. A connection holds
-//! bytes of its own only while it has received part of a record, has decrypted more than a read asked for, or waits
-//! until its client takes a response.
+//! If rustls keeps the buffers of a connection, as in `buffered`, it never frees the 4 KiB that it reads into: almost
+//! half of what an idle connection held (9.7 KiB). Here all connections of a thread share one set of buffers. A
+//! connection holds bytes of its own only while it has received part of a record, has decrypted more than a read asked
+//! for, or has records that the socket does not take yet.
+
+mod buffers;
+mod records;
 
 use crate::Socket;
+use buffers::{Queue, READ_BYTES, RECORD_BYTES, prefix, split, with_buffers};
+use records::{Next, encrypt, proceed};
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
-use rustls::unbuffered::{
-    ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic,
-};
+use rustls::unbuffered::{ConnectionState, UnbufferedStatus, WriteTraffic};
 use rustls::{CommonState, Error, ServerConfig};
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -28,7 +31,7 @@ pub(super) struct Unbuffered {
     ///
     /// Invariant: rustls can do nothing with them until more arrive.
     received: Vec<u8>,
-    /// What no read has asked for yet.
+    /// Plaintext that no read has asked for yet.
     decrypted: Queue,
     /// Records that the socket had no room for.
     unsent: Queue,
@@ -42,62 +45,24 @@ pub(super) struct Unbuffered {
     has_closed: bool,
 }
 
-/// Bytes that are taken from the front. Holds no memory when it is empty.
-#[derive(Default)]
-struct Queue {
-    bytes: Vec<u8>,
-    taken: usize,
-}
+/// A session that has kept so many bytes without a complete record or handshake message fails. One read may go beyond
+/// it by [`READ_BYTES`], so a connection holds at most 82 KiB. The limit is that of rustls' own buffer; only handshake
+/// messages of several records (certificates of clients) come near it.
+const MOST_RECEIVED_BYTES: usize = 0xffff;
 
-/// What the connections of a thread share; used within one call. The constants below bound each buffer: 82 KiB for
-/// `incoming` and 66 KiB for `outgoing`, of which all but 18 and 17 KiB take a handshake or a response of many records.
-#[derive(Default)]
-struct Buffers {
-    /// Bytes from a socket, which rustls decrypts in place.
-    incoming: Vec<u8>,
-    /// Two pieces that go into one record.
-    joined: Vec<u8>,
-    /// Records for a socket.
-    outgoing: Vec<u8>,
-}
+/// Most plaintext that one write encrypts, and so what a connection holds in `unsent` while its client takes nothing.
+const MOST_SENT_BYTES: usize = 4 * RECORD_BYTES;
 
-/// What a session needs next.
-enum Next {
-    /// To be asked again, after these further bytes of its input were discarded.
-    Again(usize),
-    /// To be asked again: we have taken what it had to send.
-    Sent,
-    /// Something from outside: bytes to decrypt, or to encrypt.
-    Wait,
-}
-
-/// The plaintext of a full record (RFC 9846 §5.1).
-const RECORD: usize = 16 * 1024;
-
-/// How much one call reads: at least one full record with its header and the most that encryption may add.
-const READ_BYTES: usize = RECORD + 2048 + 5;
-
-/// How many bytes may wait for the rest of a record or of a handshake message: the limit of rustls' own buffer. Only
-/// handshake messages of more than one record (certificates of clients) come near it.
-const MOST_RECEIVED: usize = 0xffff;
-
-/// How many bytes of plaintext one call encrypts, and thus how much a connection holds while its client takes nothing.
-const MOST_SENT: usize = 4 * RECORD;
-
-/// Room for what encryption adds to a record, and for a change of keys before it. More is made if this is not enough.
-const OVERHEAD: usize = 128;
-
-/// The size of a buffer for a close_notify, with a change of keys before it.
+/// Room for a close_notify, and for a KeyUpdate before it.
 const ALERT_BYTES: usize = 256;
 
 thread_local! {
-    static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
-    /// The name in the last ClientHello that a session on this thread has processed. The unbuffered interface cannot
-    /// be asked for it, so the choice of a certificate notes it.
+    /// The name in the last ClientHello that a session on this thread has processed. The unbuffered interface does not
+    /// offer it, so `Certificates::resolve` notes it here.
     static SERVER_NAME: Cell<Option<Box<str>>> = const { Cell::new(None) };
 }
 
-/// Notes the name in a ClientHello, for the session that processes it.
+/// Notes the name in a ClientHello for the session of this thread that is processing it.
 pub(super) fn note_server_name(name: Option<&str>) {
     SERVER_NAME.set(name.map(Box::from));
 }
@@ -106,7 +71,7 @@ impl Unbuffered {
     /// Performs the handshake with a client. Dropping the future drops the connection.
     pub(super) async fn accept(config: &Arc<ServerConfig>, socket: Socket) -> io::Result<Self> {
         let session = UnbufferedServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
-        // In a box, because the task of a connection would keep the room for it.
+        // Boxed: otherwise the future, and with it the connection's task, would reserve room for it.
         let mut accepted = Box::new(Self {
             socket,
             session,
@@ -128,7 +93,7 @@ impl Unbuffered {
             if !self.session.is_handshaking() {
                 return Poll::Ready(Ok(()));
             }
-            SERVER_NAME.set(None); // that of another connection
+            SERVER_NAME.set(None); // another connection may have left one
             let mut decrypted = take(&mut self.decrypted);
             let received = self.poll_receive(cx, &mut |bytes| decrypted.push(bytes));
             self.decrypted = decrypted;
@@ -198,8 +163,8 @@ impl Unbuffered {
         pin!(tokio::task::unconstrained(poll_fn(|cx| self.poll_ahead(cx)))).poll(cx).is_pending()
     }
 
-    /// Writes part of two consecutive pieces, the end of the first and the start of the second in one record. A write
-    /// that returns a count may leave records for [`Self::poll_flush`] or the next write.
+    /// Writes part of two consecutive pieces. The end of the first and the start of the second share a record. The
+    /// count is plaintext; its records may still wait for [`Self::poll_flush`] or the next write.
     pub(super) fn poll_write_two(
         &mut self,
         cx: &mut Context<'_>,
@@ -213,10 +178,11 @@ impl Unbuffered {
         if self.has_closed {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        // A client that takes little at a time sees a record of progress, not a whole write.
+        // One more record is queued as soon as it fits. A write that waited until everything is sent would not complete
+        // for a client that takes less than 64 KiB a minute, which would then be cut as too slow.
         let most = match self.poll_send(cx)? {
-            Poll::Ready(()) => MOST_SENT,
-            Poll::Pending if self.unsent.bytes().len() + RECORD <= MOST_SENT => RECORD,
+            Poll::Ready(()) => MOST_SENT_BYTES,
+            Poll::Pending if self.unsent.bytes().len() + RECORD_BYTES <= MOST_SENT_BYTES => RECORD_BYTES,
             Poll::Pending => return Poll::Pending,
         };
         with_buffers(|buffers| {
@@ -231,7 +197,7 @@ impl Unbuffered {
         })
     }
 
-    /// Sends the records that wait.
+    /// Sends the queued records.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_send(cx))?; // also of a session that has failed since
         Poll::Ready(self.check())
@@ -272,7 +238,7 @@ impl Unbuffered {
         }
     }
 
-    /// Waits for bytes of the client, its end or an error, and keeps the bytes for the next read.
+    /// Waits for plaintext of the client, its close_notify or an error, and keeps the plaintext for the next read.
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut decrypted = take(&mut self.decrypted);
         let read = match decrypted.is_empty() {
@@ -283,7 +249,8 @@ impl Unbuffered {
         read
     }
 
-    /// Waits for bytes of the client and hands them over. Without any, the client has sent its end.
+    /// Waits for plaintext of the client and passes it to `sink`. If it passes none, the client has sent a
+    /// close_notify.
     fn poll_plaintext(&mut self, cx: &mut Context<'_>, sink: &mut dyn FnMut(&[u8])) -> Poll<io::Result<()>> {
         loop {
             self.check()?;
@@ -305,22 +272,22 @@ impl Unbuffered {
         }
     }
 
-    /// Reads from the socket once, decrypts every record that is complete, and hands over what the client sent.
-    /// Returns how many bytes arrived; 0 at the end of the connection.
+    /// Reads from the socket once, decrypts every complete record, and passes the plaintext to `sink`. Returns how many
+    /// bytes arrived; 0 at the end of the connection.
     fn poll_receive(&mut self, cx: &mut Context<'_>, sink: &mut dyn FnMut(&[u8])) -> Poll<io::Result<usize>> {
         let kept = self.received.len();
-        if kept >= MOST_RECEIVED {
+        if kept >= MOST_RECEIVED_BYTES {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "message buffer full")));
         }
-        let count = if kept > RECORD {
+        let count = if kept > RECORD_BYTES {
             ready!(self.poll_receive_in_place(cx, sink))?
         } else {
             ready!(with_buffers(|buffers| {
-                let (before, room) = first(&mut buffers.incoming, kept + READ_BYTES).split_at_mut(kept);
+                let (before, room) = prefix(&mut buffers.incoming, kept + READ_BYTES).split_at_mut(kept);
                 let count = ready!(self.poll_read_socket(cx, room))?;
                 if count > 0 {
                     before.copy_from_slice(&self.received);
-                    let all = first(&mut buffers.incoming, kept + count);
+                    let all = prefix(&mut buffers.incoming, kept + count);
                     let start = self.process(all, sink);
                     self.received = all.get(start..).unwrap_or_default().to_vec();
                 }
@@ -328,13 +295,13 @@ impl Unbuffered {
             }))?
         };
         if !self.unsent.is_empty() {
-            let _ = self.poll_send(cx); // such as an alert: perhaps nobody flushes later, and a write tells an error
+            let _ = self.poll_send(cx); // such as an alert: no flush may follow, and a later write reports the error
         }
         Poll::Ready(Ok(count))
     }
 
-    /// The same, in the memory of `received`. Only part of a long handshake message is as much, and a client may send
-    /// that a byte at a time: it must not be copied for each.
+    /// As [`Self::poll_receive`], but reads into `received` itself. Only a long handshake message keeps more than a
+    /// record. A client may send it byte by byte, and copying it each time would move 2 GB for 64 KiB.
     fn poll_receive_in_place(
         &mut self,
         cx: &mut Context<'_>,
@@ -363,7 +330,7 @@ impl Unbuffered {
         Poll::Ready(Ok(room.filled().len()))
     }
 
-    /// Lets rustls process received bytes. Returns the start of those that it needs again.
+    /// Lets rustls process received bytes. Returns where those start that it needs again.
     fn process(&mut self, incoming: &mut [u8], sink: &mut dyn FnMut(&[u8])) -> usize {
         let mut start = 0;
         loop {
@@ -373,8 +340,8 @@ impl Unbuffered {
             start += discard;
             match next {
                 Ok(Next::Again(more)) => start += more,
-                // During a handshake the client answers only what was sent. What follows its hello is early data,
-                // which rustls would count against its limit each time it looks.
+                // The client continues its handshake only after what we send. Bytes after its ClientHello are early
+                // data, which rustls would count against its limit in each call.
                 Ok(Next::Sent) if self.session.is_handshaking() => break,
                 Ok(Next::Sent) => {}
                 Ok(Next::Wait) => break,
@@ -383,7 +350,7 @@ impl Unbuffered {
                     break;
                 }
             }
-            // rustls would say that it waits: as a rule, a request is one record.
+            // Saves the call in which rustls would only say that it waits: most reads bring whole records.
             if start >= incoming.len() && !self.session.wants_write() {
                 break;
             }
@@ -394,51 +361,48 @@ impl Unbuffered {
 
     /// Encrypts both pieces into the start of `out`, and returns the end of their records.
     fn seal(&mut self, first: &[u8], rest: &[u8], out: &mut Vec<u8>) -> io::Result<usize> {
-        loop {
-            let UnbufferedStatus { discard, state } = self.session.process_tls_records(&mut self.received);
-            let mut sealed = None;
-            let next = match state {
-                Ok(ConnectionState::WriteTraffic(mut traffic)) => {
-                    encrypt(&mut traffic, first, out, 0).and_then(|end| {
-                        let all = encrypt(&mut traffic, rest, out, end);
-                        if all.is_err() {
-                            self.unsent.push(out.get(..end).unwrap_or_default()); // the session has counted them
-                        }
-                        sealed = Some(all?);
-                        Ok(Next::Wait)
-                    })
-                }
-                Ok(state) => proceed(state, &mut self.unsent, &mut self.has_ended, &mut |bytes| {
-                    self.decrypted.push(bytes);
-                }),
-                Err(e) => Err(e),
-            };
-            match next {
-                Ok(Next::Again(more)) => drop(self.received.drain(..discard + more)),
-                Ok(Next::Sent) => drop(self.received.drain(..discard)),
-                Ok(Next::Wait) => {
-                    drop(self.received.drain(..discard));
-                    return sealed.ok_or_else(|| io::ErrorKind::BrokenPipe.into());
-                }
-                Err(e) => {
-                    self.fail(e);
-                    self.check()?;
-                }
+        let sealed = self.drive(|traffic, unsent| {
+            let end = encrypt(traffic, first, out, 0)?;
+            let all = encrypt(traffic, rest, out, end);
+            if all.is_err() {
+                unsent.push(out.get(..end).unwrap_or_default()); // the session has counted them
             }
+            all
+        });
+        self.check()?;
+        sealed.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// Queues a close_notify, unless the session has failed: a failed session has mostly sent an alert instead.
+    fn close(&mut self) {
+        if self.failure.is_none() {
+            self.drive(|traffic, unsent| {
+                let mut alert = [0; ALERT_BYTES];
+                let end = traffic.queue_close_notify(&mut alert).unwrap_or_default();
+                unsent.push(alert.get(..end).unwrap_or_default());
+                Ok(())
+            });
         }
     }
 
-    /// Queues a close_notify, unless the session has failed: that is no orderly end, and mostly an alert has told why.
-    fn close(&mut self) {
-        while self.failure.is_none() {
+    /// Lets the session do what it must before it may send, and then lets `task` encrypt. `None` if the session fails, or
+    /// may not send.
+    fn drive<T>(
+        &mut self,
+        task: impl FnOnce(&mut WriteTraffic<'_, ServerConnectionData>, &mut Queue) -> Result<T, Error>,
+    ) -> Option<T> {
+        let mut task = Some(task);
+        loop {
             let UnbufferedStatus { discard, state } = self.session.process_tls_records(&mut self.received);
+            let mut done = None;
             let next = match state {
-                Ok(ConnectionState::WriteTraffic(mut traffic)) => {
-                    let mut alert = [0; ALERT_BYTES];
-                    let end = traffic.queue_close_notify(&mut alert).unwrap_or_default();
-                    self.unsent.push(alert.get(..end).unwrap_or_default());
-                    Ok(Next::Wait)
-                }
+                Ok(ConnectionState::WriteTraffic(mut traffic)) => match task.take() {
+                    Some(task) => task(&mut traffic, &mut self.unsent).map(|value| {
+                        done = Some(value);
+                        Next::Wait
+                    }),
+                    None => Ok(Next::Wait),
+                },
                 Ok(state) => proceed(state, &mut self.unsent, &mut self.has_ended, &mut |bytes| {
                     self.decrypted.push(bytes);
                 }),
@@ -449,16 +413,19 @@ impl Unbuffered {
                 Ok(Next::Sent) => drop(self.received.drain(..discard)),
                 Ok(Next::Wait) => {
                     drop(self.received.drain(..discard));
-                    return;
+                    return done;
                 }
-                Err(e) => self.fail(e),
+                Err(e) => {
+                    self.fail(e);
+                    return None;
+                }
             }
         }
     }
 
     /// Ends the session, and queues the alert that tells the client why.
     fn fail(&mut self, error: Error) {
-        // While there is something to write, rustls looks at no input.
+        // While rustls has something to write, it ignores the input.
         while self.session.wants_write() {
             let state = self.session.process_tls_records(&mut []).state;
             let next =
@@ -471,7 +438,7 @@ impl Unbuffered {
         self.failure = Some(Box::new(error));
     }
 
-    /// Sends records, behind those that the session had to send before them. Keeps what the socket has no room for.
+    /// Sends records after the queued ones. Queues what the socket has no room for.
     fn send(&mut self, cx: &mut Context<'_>, mut records: &[u8]) -> io::Result<()> {
         while !records.is_empty() && self.unsent.is_empty() {
             match self.socket.poll_write(cx, records) {
@@ -499,130 +466,6 @@ impl Unbuffered {
             }
         }
         Poll::Ready(Ok(()))
-    }
-}
-
-impl Queue {
-    fn bytes(&self) -> &[u8] {
-        self.bytes.get(self.taken..).unwrap_or_default()
-    }
-
-    const fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
-    fn push(&mut self, bytes: &[u8]) {
-        if self.taken > 0 {
-            self.bytes.drain(..self.taken);
-            self.taken = 0;
-        }
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    fn take(&mut self, count: usize) {
-        self.taken += count;
-        if self.taken >= self.bytes.len() {
-            *self = Self::default();
-        }
-    }
-}
-
-/// Lends the buffers of this thread.
-fn with_buffers<T>(task: impl FnOnce(&mut Buffers) -> T) -> T {
-    let mut buffers = BUFFERS.take().unwrap_or_default();
-    let done = task(&mut buffers);
-    BUFFERS.set(Some(buffers));
-    done
-}
-
-/// The first bytes of a buffer, which grows to hold them and never shrinks: only new bytes have to be cleared.
-fn first(buffer: &mut Vec<u8>, count: usize) -> &mut [u8] {
-    if buffer.len() < count {
-        buffer.resize(count, 0);
-    }
-    buffer.get_mut(..count).unwrap_or_default()
-}
-
-/// What one write sends of two pieces, at most this much: the start of the first record, joined if it holds something
-/// of both, and what follows.
-fn split<'a>(a: &'a [u8], b: &'a [u8], most: usize, joined: &'a mut Vec<u8>) -> (&'a [u8], &'a [u8]) {
-    let room = RECORD.saturating_sub(a.len());
-    if a.is_empty() || b.is_empty() || room == 0 {
-        let alone = if a.is_empty() { b } else { a };
-        return (alone.get(..most).unwrap_or(alone), &[]);
-    }
-    let (beside, rest) = b.split_at(b.len().min(room));
-    joined.clear();
-    joined.extend_from_slice(a);
-    joined.extend_from_slice(beside);
-    (joined, rest.get(..most - RECORD).unwrap_or(rest))
-}
-
-/// Does what a session asks for, unless that takes bytes from outside.
-fn proceed(
-    state: ConnectionState<'_, '_, ServerConnectionData>,
-    unsent: &mut Queue,
-    has_ended: &mut bool,
-    sink: &mut dyn FnMut(&[u8]),
-) -> Result<Next, Error> {
-    let mut discard = 0;
-    match state {
-        ConnectionState::ReadTraffic(mut traffic) => {
-            while let Some(record) = traffic.next_record() {
-                let record = record?;
-                discard += record.discard;
-                sink(record.payload);
-            }
-        }
-        ConnectionState::EncodeTlsData(mut record) => encode(&mut record, &mut unsent.bytes)?,
-        ConnectionState::TransmitTlsData(encoded) => {
-            encoded.done(); // `unsent` has it
-            return Ok(Next::Sent);
-        }
-        ConnectionState::PeerClosed => *has_ended = true,
-        ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) => return Ok(Next::Wait),
-        ConnectionState::Closed => {
-            *has_ended = true;
-            return Ok(Next::Wait);
-        }
-        // Early data, which no policy accepts, and what later versions of rustls add.
-        _ => return Err(Error::General("a state that no policy leads to".to_owned())),
-    }
-    Ok(Next::Again(discard))
-}
-
-/// Appends a record of rustls' own: of the handshake, an alert, or a change of keys.
-fn encode(record: &mut EncodeTlsData<'_, ServerConnectionData>, out: &mut Vec<u8>) -> Result<(), Error> {
-    let start = out.len();
-    if let Err(EncodeError::InsufficientSize(size)) = record.encode(&mut []) {
-        out.resize(start + size.required_size, 0);
-    }
-    let room = out.get_mut(start..).unwrap_or_default();
-    let count = record.encode(room).map_err(|e| Error::General(e.to_string()))?;
-    out.truncate(start + count);
-    Ok(())
-}
-
-/// Encrypts data into the bytes from `start`, and returns the end of its records.
-fn encrypt(
-    traffic: &mut WriteTraffic<'_, ServerConnectionData>,
-    data: &[u8],
-    out: &mut Vec<u8>,
-    start: usize,
-) -> Result<usize, Error> {
-    if data.is_empty() {
-        return Ok(start);
-    }
-    let mut needed = data.len() + OVERHEAD * (data.len() / RECORD + 1);
-    loop {
-        let room = first(out, start + needed).get_mut(start..).unwrap_or_default();
-        match traffic.encrypt(data, room) {
-            Ok(count) => return Ok(start + count),
-            Err(EncryptError::InsufficientSize(size)) if size.required_size > needed => {
-                needed = size.required_size;
-            }
-            Err(_) => return Err(Error::EncryptError),
-        }
     }
 }
 

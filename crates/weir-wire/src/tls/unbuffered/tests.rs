@@ -1,3 +1,6 @@
+//! Clients that send odd pieces, take their time, change keys, send early data, or break the protocol.
+
+use super::records::OVERHEAD_BYTES;
 use super::*;
 use crate::driver::tests::on_a_core;
 use crate::tls::TlsStream;
@@ -19,7 +22,7 @@ fn records(client: &mut ClientConnection) -> Vec<u8> {
     records
 }
 
-/// Messages in two records and more, which a read cuts anywhere.
+/// Each handshake message takes several records, and each byte arrives alone.
 #[test]
 fn handshakes_may_arrive_in_pieces() {
     on_a_core(async {
@@ -98,9 +101,9 @@ fn either_side_may_change_its_keys() {
     });
 }
 
-/// The server holds no more than one write for it, and sends all of it in order later.
+/// All of it is sent in order later.
 #[test]
-fn a_client_may_take_its_time() {
+fn a_client_that_takes_nothing_holds_at_most_one_write() {
     on_a_core(async {
         let (mut server, mut client) = pair(Kind::Unbuffered).await;
         let body: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
@@ -109,7 +112,7 @@ fn a_client_may_take_its_time() {
             sent.extend(b"head".iter().chain(&body).take(count.unwrap()));
         }
         let crate::tls::Session::Unbuffered(session) = &server.session else { unreachable!() };
-        assert!((1..MOST_SENT + 5 * OVERHEAD).contains(&session.unsent.bytes().len()));
+        assert!((1..MOST_SENT_BYTES + 5 * OVERHEAD_BYTES).contains(&session.unsent.bytes().len()));
         let reading = thread::spawn(move || {
             let mut came = Vec::new();
             client.read_to_end(&mut came).unwrap(); // up to a close_notify
@@ -122,7 +125,7 @@ fn a_client_may_take_its_time() {
     });
 }
 
-/// It takes less than a write at a time. What waits for it stays within the limit.
+/// The client reads 1 KiB at a time. Writes complete meanwhile, and `unsent` stays within its limit.
 #[test]
 fn a_slow_client_sees_progress() {
     on_a_core(async {
@@ -136,14 +139,14 @@ fn a_slow_client_sees_progress() {
                 }
             }
         });
-        let body = vec![b'x'; MOST_SENT];
+        let body = vec![b'x'; MOST_SENT_BYTES];
         let (mut sent, mut counts) = (0, Vec::new());
-        while !counts.contains(&RECORD) && counts.len() < 1000 {
+        while !counts.contains(&RECORD_BYTES) && counts.len() < 1000 {
             let count = poll_fn(|cx| server.poll_write_two(cx, &body, b"")).await.unwrap();
             sent += count;
             counts.push(count);
             let crate::tls::Session::Unbuffered(session) = &server.session else { unreachable!() };
-            assert!(session.unsent.bytes.len() < MOST_SENT + 5 * OVERHEAD);
+            assert!(session.unsent.bytes.len() < MOST_SENT_BYTES + 5 * OVERHEAD_BYTES);
         }
         assert!(counts.len() < 1000, "no write went on before all of the one before was sent");
         poll_fn(|cx| server.poll_flush(cx)).await.unwrap();
@@ -152,9 +155,9 @@ fn a_slow_client_sees_progress() {
     });
 }
 
-/// A client with a ticket of an earlier server, which took early data.
+/// The client has a ticket of a server that accepted early data; ours does not.
 #[test]
-fn early_data_is_passed_over() {
+fn early_data_is_skipped() {
     on_a_core(async {
         let (server, client) = configs();
         let mut earlier = ServerConfig::clone(&server);
@@ -209,7 +212,7 @@ fn a_forged_record_ends_the_session_with_an_alert() {
     });
 }
 
-/// Short records without an end, which all belong to one handshake message.
+/// A handshake message that never ends, in records of one byte.
 #[test]
 fn a_handshake_message_may_not_fill_the_memory() {
     on_a_core(async {
@@ -225,9 +228,9 @@ fn a_handshake_message_may_not_fill_the_memory() {
     });
 }
 
-/// The thread has processed the ClientHello of another connection before, whose name nobody took.
+/// The thread has processed the ClientHello of another connection before, and its name is still noted.
 #[test]
-fn a_session_has_no_name_of_another() {
+fn a_session_does_not_take_the_name_of_another() {
     on_a_core(async {
         note_server_name(Some("other.test"));
         let (server, _client) = pair(Kind::Unbuffered).await; // its server notes no names
