@@ -35,8 +35,8 @@ pub(crate) struct Client {
     pub(crate) trusted: bool,
     pub(crate) handle: Rc<ConnectionHandle>,
     pub(crate) deadline: Deadline,
-    /// The generation of the snapshot that `listener` is from. 0 until the first request if something preceded it, such
-    /// as a handshake: a reload may have happened meanwhile.
+    /// The generation of the snapshot that `listener` is from. 0 if a reload may have happened since, as during a
+    /// handshake; the first request then looks the listener up again.
     pub(crate) generation: u64,
 }
 
@@ -55,10 +55,11 @@ pub(crate) enum Departure {
 }
 
 impl Client {
-    /// Closes the connection. Returns the client, whose memory the next connection of the same task takes over.
+    /// Closes the connection. Returns the client if the next connection of the same task may reuse its memory.
     ///
-    /// `None` if the connection was asked to close, because the core may still look for its handle. `None` also if its
-    /// listener is of an earlier snapshot, which the client would keep alive.
+    /// It may not if the connection was asked to close, because the core may still look for its handle; if its listener
+    /// may be from an earlier snapshot, which the client would keep alive; or if something still uses its forwarding
+    /// fields.
     pub(crate) fn over(mut self: Box<Self>) -> Option<Box<Self>> {
         self.stream = Stream::Over;
         self.certificate = None;
@@ -111,7 +112,8 @@ impl Client {
         self.generation == self.core.generation() || self.adopt_next()
     }
 
-    /// A function of its own, because nearly no request gets here, and the others would save registers in vain.
+    /// Takes the listener from a snapshot that this client has not seen. Not inlined: few requests get here, and the
+    /// others would save registers for nothing.
     #[inline(never)]
     fn adopt_next(&mut self) -> bool {
         let local = self.core.local();

@@ -63,8 +63,8 @@ const IDLE_LANES: usize = 64;
 
 /// Serves one connection after another. A waiting lane is dropped when its core ends.
 ///
-/// It keeps the client of its last connection, if that was one of HTTP/1.1: not a kilobyte. Its memory, timer and lines
-/// serve the next one, which saves four allocations.
+/// Keeps the [`Client`] of its last HTTP/1.1 connection, less than a kilobyte. The next connection reuses its memory,
+/// timer and forwarding lines, which saves four allocations.
 pub(crate) async fn serve_lane(core: Rc<Core>, lane: Rc<Lane<()>>) {
     let mut kept = None;
     while lane.next().await.is_some() {
@@ -77,8 +77,8 @@ pub(crate) async fn serve_lane(core: Rc<Core>, lane: Rc<Lane<()>>) {
     }
 }
 
-/// Serves the connection that arrived first, from accept to close. `kept` is the client of the connection before;
-/// returns what the next one may use.
+/// Serves the connection that arrived first, from accept to close. `kept` is the previous connection's client, whose
+/// memory this one reuses; returns the client that the next one may reuse.
 async fn serve(core: &Rc<Core>, mut kept: Option<Box<Client>>) -> Option<Box<Client>> {
     let Arrived { listener, generation, socket, peer } = core.take_arrived()?;
     // The connection may have waited for its turn, so the listener's current settings apply.
@@ -177,7 +177,7 @@ enum Course<'a> {
     Requests(Box<Client>),
 }
 
-/// Decides that. `kept` is the client of the connection before.
+/// Decides what a connection does after its greeting. `kept` is the previous connection's client.
 fn course<'a>(
     core: &'a Rc<Core>,
     number: usize,
@@ -220,7 +220,7 @@ fn course<'a>(
             let (tls, name) = (transport.tls().is_some(), transport.server_name());
             let chose_h2 = transport.chose_h2();
             let certificate = transport.peer_certificate().map(Rc::new);
-            // Sets every field: nothing of an earlier client stays but what is passed in.
+            // Sets every field, so an earlier client leaves only what is passed in.
             let begin = |stream, forwarding: Rc<Forwarding>, deadline| Client {
                 core: Rc::clone(core),
                 listener,

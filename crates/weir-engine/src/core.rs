@@ -192,8 +192,8 @@ pub(crate) struct Core {
     cuts: Cell<usize>,
     /// Tasks that wait for a connection to serve.
     pub(crate) lanes: RefCell<Vec<Rc<Lane<()>>>>,
-    /// Connections on their way to lanes. Each lane that is given work takes the first. A place for one in each lane
-    /// would make every open connection larger.
+    /// Connections on their way to lanes. Each lane that is woken takes the first. They wait here because a place for
+    /// one in each lane would make every open connection larger.
     arrived: RefCell<VecDeque<Arrived>>,
     /// Tasks that wait for a request of a multiplexed connection, the most recently used one last. Their jobs are a
     /// matter of `connection::multiplexed`.
@@ -308,7 +308,7 @@ impl Core {
         self.local.borrow().generation
     }
 
-    /// What a request head may be at most, by the current snapshot.
+    /// The limits of message heads, from the current snapshot.
     #[inline]
     pub(crate) fn head_limits(&self) -> weir_h1::Limits {
         self.local.borrow().snapshot.head_limits
@@ -341,7 +341,7 @@ impl Core {
         }
         *self.local.borrow_mut() = local;
         drop(old);
-        // Waiting lanes keep their last client, and with it a listener of the old snapshot.
+        // Waiting lanes end, because each keeps its last client, and with it a listener of the old snapshot.
         self.lanes.take().iter().for_each(|lane| lane.dismiss());
         self.resources.forget_unused();
     }
@@ -518,7 +518,7 @@ impl Core {
         });
     }
 
-    /// Queues a connection for the lane that is given work next.
+    /// Queues a connection. The caller then wakes or starts a lane, which takes it.
     pub(crate) fn push_arrived(&self, arrived: Arrived) {
         self.arrived.borrow_mut().push_back(arrived);
     }

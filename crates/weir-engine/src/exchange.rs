@@ -381,7 +381,7 @@ impl<'c> Exchange<'c> {
                 Err(unnamed) => answered = Some(unnamed),
             }
         }
-        drop(local); // a tunnel may last for days, and lets go of its snapshot
+        drop(local); // a tunnel may last for days, and must not keep the snapshot
         self.deliver(&mut answered).await
     }
 

@@ -76,9 +76,9 @@ impl Forwarding {
         Self { lines: RefCell::new(lines), owner: OnceCell::new(), scheme, is_unnamed: !named, server_name }
     }
 
-    /// What the next hop learns about another client, built in the memory of this. The lines stay if the client before
-    /// had the same address (`before`), as behind a balancer, and came the same way. The name of the handshake stays if
-    /// it is the same.
+    /// What the next hop learns about the next client, in the memory of this one. The lines are written again only if
+    /// the address differs from that of the previous client (`before`), or the scheme does: behind a load balancer, all
+    /// clients have its address. An equal name of the handshake stays, too.
     pub(crate) fn renew(
         this: &mut Rc<Self>,
         before: IpAddr,
@@ -103,8 +103,8 @@ impl Forwarding {
         *old = Self { lines, owner: OnceCell::new(), scheme, is_unnamed: !named, server_name };
     }
 
-    /// The client's connection is over: it owns no upstream connections any more, so the pools close them. False if
-    /// something still uses this.
+    /// Ends the closed connection's ownership of upstream connections, so the pools close them. False if something
+    /// still uses this.
     pub(crate) fn end(this: &mut Rc<Self>) -> bool {
         Rc::get_mut(this).map(|over| over.owner = OnceCell::new()).is_some()
     }
@@ -154,7 +154,7 @@ impl Forwarding {
 }
 
 impl Lines {
-    /// The part that stays, in place of `text`.
+    /// Writes the part that stays the same for all requests, into the memory of `text`.
     fn new(peer: IpAddr, scheme: &str, mut text: Vec<u8>) -> Self {
         text.clear();
         text.extend_from_slice(FOR);
@@ -448,9 +448,9 @@ mod tests {
         assert!(long.len() > 2 * HOST_KEPT && client.lines.borrow().text.capacity() < HOST_KEPT);
     }
 
-    /// What is told of the next client of a task is what would be told of it alone.
+    /// Upstreams learn the same about a client, whichever client its task served before.
     #[test]
-    fn renewed_lines_tell_of_the_next_client() {
+    fn renewed_lines_describe_only_the_next_client() {
         let told = |client: &Forwarding| {
             let (mut out, mut head) = (Vec::new(), RequestHead::default());
             client.write(b"a.test", &mut out);

@@ -233,7 +233,7 @@ impl Bell {
         self.ring();
     }
 
-    /// Whether it has rung; if not, wakes the task when it does. For one task only.
+    /// Ready once it has rung; until then, wakes the task when it does. For one task only.
     fn poll_rung(&self, cx: &Context<'_>) -> Poll<()> {
         if self.has_rung.get() {
             return Poll::Ready(());
@@ -396,7 +396,7 @@ mod tests {
         Core::new(parts, &Telemetry::new(Setup::default()), Arc::new(Snapshot::empty()))
     }
 
-    /// A waiting lane keeps its last client, whose listener belongs to the snapshot before.
+    /// A waiting lane keeps its last client, and so a listener of the old snapshot.
     #[test]
     fn waiting_lanes_end_at_a_reload() {
         let core = core();

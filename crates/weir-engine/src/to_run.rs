@@ -28,7 +28,7 @@ impl<'a> ToRun<'a> {
         Self { of_route: of_route.iter(), first: SmallVec::new(), caller: None }
     }
 
-    /// Those of a request that continues after its answer.
+    /// The remaining filters of a request that continues after its answer.
     #[cold]
     pub(crate) fn of_rest(rest: &[u32]) -> Self {
         let mut to_run = Self::new(&[]);

@@ -25,7 +25,8 @@ pub struct Fields {
     arena: Vec<u8>,
     /// A bit per known name among the entries, including dropped ones; also [`UNDERSCORE`].
     seen: u32,
-    /// A bit per known name of which an entry may have been dropped. A name that is seen and not gone is there.
+    /// A bit per known name of which an entry may have been dropped. A name with a bit in `seen` and none here is
+    /// present.
     pub(crate) gone: u32,
     /// So many of the first entries are consecutive lines of `base`, all of them clean and none dropped: nearly always
     /// all that were received, or all before the first that a filter removed. They are written without a look at each.
@@ -204,8 +205,9 @@ impl Fields {
         any
     }
 
-    /// Shows `accept` the value of the only field of that name. If it returns something, the field is removed, as by
-    /// [`remove`](Self::remove). `None` if it returns nothing, or if there is no such field or more than one.
+    /// Calls `accept` with the value of the only field of that name. If `accept` returns something, removes the field
+    /// as [`remove`](Self::remove) does. `None` if `accept` returns `None`, or if there is no such field or more than
+    /// one.
     #[inline]
     pub fn take_sole<T>(&mut self, name: &FieldName, accept: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
         let at = self.sole(name)?;
@@ -218,7 +220,7 @@ impl Fields {
         Some(accepted)
     }
 
-    /// Where the only field of that name is.
+    /// The place of the only field of that name.
     #[inline]
     fn sole(&self, name: &FieldName) -> Option<usize> {
         let mut found = None;
@@ -407,8 +409,8 @@ impl Fields {
         }
     }
 
-    /// Moves what follows the first `gone` bytes to the front. Apart and last, so that a message that nothing follows
-    /// saves no registers for the call.
+    /// Moves what follows the first `gone` bytes to the front. Not inlined, and called last: otherwise messages without
+    /// pipelined bytes would save registers for this call.
     #[inline(never)]
     fn shift(&mut self, gone: usize) {
         self.base.drain(..gone);

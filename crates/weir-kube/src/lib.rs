@@ -24,9 +24,9 @@
 //! 3. Weir checks the config and runs it, and only then the statuses are written: `Programmed` means live.
 //! 4. If Weir refuses the config in spite of the checks here, its diagnostics name routes, upstreams or listeners, and
 //!    [`Translation::owners`] says whose they are. First the route, upstream or listener is left out
-//!    ([`Options::refused_parts`], [`Options::closed`]); if that does not help, the object ([`Options::refused`]), until
-//!    an object of its namespace changes, or one that its listeners refer to. So a mistake of ours costs one object its
-//!    service, and its status says why.
+//!    ([`Options::refused_parts`], [`Options::closed`]); if that does not help, the object ([`Options::refused`]). It
+//!    is tried again when an object of its namespace changes, or one that its listeners refer to. So a mistake of ours
+//!    costs one object its service, and its status says why.
 //!
 //! # What objects may not do
 //!

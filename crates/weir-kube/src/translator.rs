@@ -116,7 +116,7 @@ impl GatewayApi {
         self.cut.values().min().is_some_and(fits)
     }
 
-    /// The objects that are left out, in part or as a whole, and depend on this one, in whatever namespace it is.
+    /// The objects, left out in part or as a whole, that depend on this one, in any namespace.
     fn depending(&self, kind: Kind, name: &Name) -> BTreeSet<(Kind, Name)> {
         if !matches!(kind, Kind::ConfigMap | Kind::Gateway | Kind::ReferenceGrant | Kind::Secret) {
             return BTreeSet::new();

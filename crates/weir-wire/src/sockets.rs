@@ -33,8 +33,8 @@ use mio::{Events, Interest, Registry, Token};
 /// request came from memory instead of 55 (row h2-h1).
 pub(crate) const TAKEN: usize = 32;
 
-/// Most slots of closed sockets whose memory is kept, 64 bytes each: as many sockets as close in a turn or two. glibc
-/// keeps only 7 blocks of a size at hand; beyond them, allocating and freeing a slot costs 280 instructions (row
+/// Most slots of closed sockets that a core keeps for the next ones, 64 bytes each: as many as close in a turn or two.
+/// glibc caches only 7 freed blocks of a size; beyond them, allocating and freeing a slot costs 280 instructions (row
 /// nokeepalive).
 const SPARE: usize = 64;
 
@@ -42,7 +42,7 @@ const SPARE: usize = 64;
 pub struct Sockets {
     registry: Registry,
     slots: RefCell<Slab<Rc<Slot>>>,
-    /// Slots of closed sockets, at most [`SPARE`]. The next sockets get their memory, and nothing else of them.
+    /// Slots of closed sockets, at most [`SPARE`]. The next sockets reuse only their memory.
     spare: RefCell<Vec<Rc<Slot>>>,
     /// Clients that are ready, in the order in which they became ready. Those whose last read brought several requests
     /// have a line of their own, so that nobody with a single request waits for them.
@@ -156,13 +156,13 @@ impl Sockets {
         Place { slot, name, watched: Cell::new(false), is_deaf: Cell::new(false), sockets: Rc::clone(self) }
     }
 
-    /// Puts a slot into the memory of a closed socket's, or into new memory.
+    /// Puts a slot into the memory of a spare one, or into new memory if there is none.
     fn allot(&self, slot: Slot) -> Rc<Slot> {
         let spare = self.spare.borrow_mut().pop();
         if let Some(mut spare) = spare
             && let Some(memory) = Rc::get_mut(&mut spare)
         {
-            *memory = slot; // the whole of it: nothing of the closed socket stays
+            *memory = slot; // overwrites all of the closed socket's state
             return spare;
         }
         Rc::new(slot)
@@ -394,7 +394,7 @@ impl Drop for Place {
 // === impl CoreListener ===
 
 impl CoreListener {
-    /// Accepts the next connection, or wakes the task when one may have come.
+    /// Accepts the next connection. If there is none, wakes the task when one may have arrived.
     ///
     /// # Errors
     /// The system's error; see [`crate::limits::ran_out`].

@@ -222,7 +222,7 @@ struct Connection<S: Server> {
     shared: Rc<Shared>,
     server: S,
     /// The listener, and whether the client's forwarding headers are trusted, in the snapshot of this generation. As on
-    /// HTTP/1.1, each request adopts the current one, and the timeouts between requests are those of the last.
+    /// HTTP/1.1, each request adopts the current listener. Its timeouts apply until the next request.
     listener: Rc<LocalListener>,
     trusted: bool,
     generation: u64,
@@ -367,8 +367,8 @@ impl<S: Server> Connection<S> {
         let _ = time::timeout(GOODBYE, ended).await; // the client may not take even that
     }
 
-    /// Takes over the client's address if it has changed, for this exchange and later ones. The listeners of the current
-    /// snapshot decide about it: the one that serves the connection, and the one whose `sni` led there.
+    /// Takes over the client's address if it has changed, for this exchange and later ones. Two listeners of the
+    /// current snapshot must admit it: the one that serves the connection, and the one whose `sni` led there.
     fn follow(&mut self) {
         let shared = &self.shared;
         let Some(peer) = self.server.peer().filter(|peer| *peer != shared.peer.get()) else { return };

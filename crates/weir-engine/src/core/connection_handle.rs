@@ -39,7 +39,7 @@ pub(crate) struct ConnectionHandle {
 /// Where a connection was sent, and whose it is.
 #[derive(Debug)]
 pub(crate) struct SentOn {
-    /// The client's address, which may change by QUIC.
+    /// The client's address, which may change over QUIC.
     pub(crate) client: Cell<IpAddr>,
     /// The listener that serves it, if it is not the one that accepted it, and that one's policy.
     pub(crate) inner: Option<(Arc<str>, Policy)>,
@@ -68,8 +68,8 @@ impl ConnectionHandle {
         }
     }
 
-    /// Makes the handle of a connection that is over the one of the next connection of the same task. Only the waker
-    /// stays. `None` if something still refers to the old one.
+    /// Reuses a closed connection's handle, its memory and its waker, for the next connection of the same task. `None`
+    /// if something still refers to the old handle.
     #[inline]
     pub(crate) fn renew(this: &mut Rc<Self>, listener: &Listener, closing: bool) -> Option<Rc<Self>> {
         let old = Rc::get_mut(this)?;

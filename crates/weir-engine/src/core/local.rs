@@ -124,8 +124,8 @@ impl Local {
         self.listeners.iter().find(|l| l.spec.address.as_ref() == Some(address))
     }
 
-    /// This listener, from the snapshot of that generation, as it is in this snapshot, and this one's generation. If it
-    /// is gone, it stays as it is, with generation 0, which no snapshot has.
+    /// Finds a listener of an earlier snapshot in this one, and returns it with this snapshot's generation. If this
+    /// snapshot has none at its address, returns it unchanged with generation 0, which no snapshot has.
     pub(crate) fn renew(&self, listener: Rc<LocalListener>, generation: u64) -> (Rc<LocalListener>, u64) {
         if generation == self.generation {
             return (listener, generation);

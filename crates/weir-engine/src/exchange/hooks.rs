@@ -38,7 +38,7 @@ pub(super) enum Due {
     Wait,
 }
 
-/// The filters that a request has yet to pass, once one of them must wait.
+/// The request filters that have not run yet, because one of them must wait.
 pub(super) struct Unrun<'l> {
     snapshot: &'l Snapshot,
     handling: &'l Handling,
@@ -65,8 +65,8 @@ pub(super) enum Reply<'a> {
 // === The request ===
 
 impl Exchange<'_> {
-    /// Runs the route's filters, without a future as long as none must wait. When one names the consumer, the filters of
-    /// the consumer's plan follow it. `None` if all filters are done: nearly always.
+    /// Runs the route's filters up to the first that must wait, so that most requests need no future. When one names
+    /// the consumer, the filters of the consumer's plan follow it. `None` if all filters have run.
     pub(super) fn filter_request<'l>(
         &mut self,
         local: &'l Local,
@@ -112,7 +112,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Leaves the filters that have not run to the request that continues after the answer, if one does.
+    /// If the request continues in the background after its answer, leaves it the filters that have not run.
     fn leave_rest(&mut self, to_run: &ToRun<'_>) {
         if let Some(cx) = self.cx.as_mut().filter(|cx| cx.continues_in_background()) {
             cx.continue_with(to_run.rest());
@@ -557,7 +557,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Runs those filters, in reverse, that ran before the one at this place, up to the first that must wait.
+    /// Runs the response filters before place `end`, the last first, up to one that must wait.
     #[inline(always)] // for nearly every response, it is all that happens
     fn filter_response_below(&mut self, reply: &mut Reply<'_>, end: usize) -> Option<(usize, Due)> {
         for at in (0..end).rev() {
@@ -578,7 +578,7 @@ impl Exchange<'_> {
         None
     }
 
-    /// Shows a filter a response whose body it may want, or that is our own.
+    /// Runs a filter on a response of our own, or one whose body it may want.
     fn filter_response_one(&mut self, reply: &mut Reply<'_>, index: u32) -> Option<Due> {
         let instance = &self.local.snapshot.filters[index as usize];
         if let (Reply::Local(local), Some(cx)) = (&*reply, &mut self.cx) {

@@ -39,7 +39,7 @@ pub(super) struct Fields {
     limit: String,
 }
 
-/// What stands between the numbers of `RateLimit`.
+/// The text between the two numbers of `RateLimit`.
 const RESET: [u8; 3] = *b";t=";
 
 /// The state of a limit, as sent to a client.
@@ -93,7 +93,7 @@ impl Limit {
     }
 
     /// Charges a request, with `of` gateways sharing the limit.
-    #[inline(always)] // for a consumer, nothing of the general form is left
+    #[inline(always)] // where the caller knows that it is a consumer's, only a compare-and-swap is left
     pub(super) fn charge(&self, spot: Spot, of: u32, now: Time) -> Decision {
         let (clock, rate) = (self.clock(now), self.share(of));
         let decision = match spot {

@@ -330,15 +330,15 @@ impl Written {
     }
 }
 
-/// The most bytes of the name of a limit, which each response to a limited request repeats.
-const MOST_NAME: usize = 256;
+/// Longest name of a limit, in bytes. Each response to a limited request repeats it.
+const MAX_NAME_BYTES: usize = 256;
 
 impl OneLimit {
     fn read(&self, place: &str, name: &str, cost: u32, build: &mut Build<'_>) -> Option<Read> {
         let before = build.mistakes.len();
         let name = self.name.as_deref().unwrap_or(name).to_owned();
         let is_token = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-        if name.is_empty() || name.len() > MOST_NAME || !is_token {
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || !is_token {
             let hint = "use letters, digits, `-`, `_` and `.`, at most 256";
             let message = format!("`{name}` cannot be the name of a limit");
             build.refuse(&format!("{place}name"), message, Some(hint.into()));

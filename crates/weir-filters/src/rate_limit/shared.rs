@@ -77,7 +77,7 @@ struct Held {
     waiters: Vec<oneshot::Sender<Result<(), Away>>>,
     /// The key in the store, after the first question.
     name: Box<[u8]>,
-    /// The last question of a gateway that ends, which waits for the answer of the one before.
+    /// The last question of a gateway that drains, while it waits for the answer to the previous one.
     last: Option<Box<Question>>,
 }
 
@@ -186,8 +186,9 @@ impl Shared {
         self.store.leave(done);
     }
 
-    /// The question that returns a lease or reports its debt. While another question is open, its answer decides how
-    /// much that is, so the last one waits for it.
+    /// The question that returns a lease or reports its debt. `None` if there is nothing to return or report, or if
+    /// another question is open: its answer decides how much that is, and [`Leases::answered`] then returns the last
+    /// question.
     fn last_question(&self, held: &mut Held, now: Time, done: &Sender<()>) -> Option<Question> {
         if held.name.is_empty() {
             return None; // the store has not been asked about this key
@@ -275,7 +276,7 @@ impl Leases {
         }
     }
 
-    /// Gives an answer to the lease and to the requests that wait for it. Returns the last question, if it waited for
+    /// Passes an answer to the lease and to the requests that wait for it. Returns the last question if it waited for
     /// this answer.
     fn answered(
         &self,
@@ -296,7 +297,7 @@ impl Leases {
 }
 
 impl Held {
-    /// Takes the last question, with what is owed or returned; `None` if there is nothing of either.
+    /// Takes the last question and fills in what the lease owes or returns; `None` if it does neither.
     fn take_last(&mut self, now: Time) -> Option<Question> {
         let mut last = self.last.take()?;
         last.arguments[0] = self.lease.retire(now)?.to_string().into_bytes();
@@ -470,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_comes_while_the_gateway_ends_is_given_back() {
+    fn a_lease_that_is_granted_while_the_gateway_drains_is_given_back() {
         let (shared, mut questions) = shared(false, 8);
         let now = super::super::gcra::now();
         assert!(allowed(&shared.take(&KEY, now)));

@@ -399,6 +399,7 @@ fn mistakes() {
         (json!({ "requests": 1, "per": "1s", "ipv6_prefix": 0 }), "write 64"),
         (json!({ "requests": 1, "per": "1s", "keys": 1 }), "65536"),
         (json!({ "requests": 1, "per": "1s", "name": "a\"b" }), "letters"),
+        (json!({ "requests": 1, "per": "1s", "name": "a".repeat(257) }), "at most 256"),
         (json!({ "requests": 1, "per": "1s", "limit": 1 }), "unknown key"),
         (json!({ "requests": 1, "per": "week" }), "day or month"),
         (json!({ "requests": 1, "per": "day", "burst": 5 }), "quota has no burst"),

@@ -1,4 +1,5 @@
-//! Fields that are made in advance, for filters that add the same ones to many messages, also with numbers that differ.
+//! Fields that are made in advance, for filters that add the same ones to many messages. [`Numbered`] ones end in two
+//! numbers that differ from message to message.
 
 use super::value::{InvalidValue, VALUE_BYTES, check};
 use super::{ARENA, Entry, Fields, Text, UNDERSCORE};
@@ -46,21 +47,21 @@ impl Prepared {
     }
 }
 
-/// Prepared fields whose last value ends in two numbers and the text between them. What it writes is valid without a
-/// look at it.
+/// Prepared fields whose last value ends in a number, a fixed text of at most eight bytes, and a second number. Checked
+/// when they are made, so appending them cannot fail.
 #[derive(Clone, Debug)]
 pub struct Numbered<const N: usize> {
     fields: Prepared,
     between: [u8; N],
 }
 
-/// The end of a line: two numbers, the text between them, and the line's end. Written from back to front.
+/// The end of a line: two numbers, the text between them, and CRLF. Written from back to front.
 struct End {
     text: [u8; END_BYTES],
     from: usize,
 }
 
-/// Two numbers of at most 20 digits, each with room for a whole group of eight before it, and what stands beside them.
+/// Room for two numbers of at most 20 digits, each written in three groups of eight, [`BETWEEN_BYTES`] and CRLF: 58.
 const END_BYTES: usize = 64;
 
 /// Longest text between two numbers.
@@ -80,7 +81,7 @@ impl<const N: usize> Numbered<N> {
 }
 
 impl Fields {
-    /// Adds prepared fields beside others of their names; two numbers complete the last value.
+    /// Adds prepared fields beside others of their names. The two numbers complete the last value, in decimal digits.
     pub fn append_numbered<const N: usize>(&mut self, numbered: &Numbered<N>, [first, second]: [u64; 2]) {
         let mut end = End { text: [0; END_BYTES], from: END_BYTES };
         end.put(*b"\r\n");
@@ -167,7 +168,8 @@ const ZEROS: u64 = u64::MAX / 255 * 0x30;
 const LAST_DIGIT: u64 = 1 << 56;
 
 /// The digits of a number below 100,000,000. All eight are computed together: two halves of four digits, four pairs,
-/// eight digits. A multiplication and a shift divide every part, and no product reaches into the next part.
+/// eight digits. A multiplication and a shift divide all parts at once: by 100 (10,486 / 2^20, exact below 10,000),
+/// then by 10 (103 / 2^10, exact below 100). No product reaches into the next part.
 #[inline]
 const fn eight_digits(number: u32) -> [u8; 8] {
     let halves = (number / 10_000) as u64 | ((number % 10_000) as u64) << 32;

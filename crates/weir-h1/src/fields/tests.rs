@@ -209,7 +209,7 @@ fn the_only_field_of_a_name_is_taken_if_it_is_accepted() {
     assert_eq!(written(&head), "Host: a\r\nDate: 2\r\nX-Keys: 1\r\n");
 }
 
-/// Each set of the received fields is removed, in either order.
+/// Removes each subset of the received fields, forwards and backwards.
 #[test]
 fn fields_are_there_until_they_are_removed() {
     const LINES: [(&str, Option<Known>); 5] = [

@@ -17,19 +17,19 @@ pub(super) struct Keys {
 
 /// Keys that were verified once. The next request with one of them saves the 3,400 instructions of SHA-256.
 ///
-/// A key is remembered by its [`Tag`], not by its text. The duration of a comparison reveals nothing about the key. Only
-/// keys from the config are remembered, and they are dropped with the snapshot.
+/// A key is remembered by its [`Tag`], not by its text. The duration of a comparison reveals nothing about the key.
+/// Only keys from the config are remembered, and they are dropped with the snapshot.
 ///
 /// Invariant: a slot is written once, so a reader sees it either empty or complete. A key whose slots are taken is
 /// hashed each time, and so is a key that is longer than the secrets.
 pub(super) struct Verified {
-    /// For the length and the last bytes, then for each pair of words.
+    /// First those for the key's length and last bytes, then those for each pair of words.
     secrets: Box<[Secrets]>,
     pub(super) slots: Box<[OnceLock<(Tag, Owner)>]>,
 }
 
-/// Two sums over pairs of a key's words. A pair adds the product of its words, each of which is increased by a secret
-/// first. Each sum has secrets of its own, and each snapshot draws new ones.
+/// Two keyed sums over the pairs of a key's words. Each word of a pair is increased by a secret, and the product of
+/// both is added. The sums have different secrets, and each snapshot draws new ones.
 ///
 /// Each sum is NH of 64-bit words (Black, Halevi, Krawczyk, Krovetz and Rogaway, "UMAC: Fast and Secure Message
 /// Authentication", 1999). Without the secrets, any two different keys have the same sum with a probability of at most
@@ -224,7 +224,7 @@ impl Verified {
 
     fn probe(&self, [sum, _]: Tag) -> impl Iterator<Item = &OnceLock<(Tag, Owner)>> {
         let mask = self.slots.len() - 1; // a power of two
-        let first = (sum >> 64) as usize; // of a product, these bits are the most even
+        let first = (sum >> 64) as usize; // the most evenly distributed bits of a product
         (0..PROBES).filter_map(move |n| self.slots.get(first.wrapping_add(n) & mask))
     }
 }

@@ -97,8 +97,8 @@ struct KeyAuth {
     keys: Keys,
     directory: Option<Arc<Directory>>,
     reads_authorization: bool,
-    /// Whether only the header may carry a key, without a scheme before it, and is hidden.
-    takes_header: bool,
+    /// Whether keys come only from the header, without a scheme, and are hidden: then one pass over the head suffices.
+    takes_sole_header: bool,
     challenge_missing: Vec<u8>,
     challenge_unknown: Vec<u8>,
     www_authenticate: FieldName,
@@ -161,7 +161,7 @@ impl IntoFilter for KeyAuthSettings {
         let unknown = if bearer { format!("{missing}, error=\"invalid_token\"") } else { missing.clone() };
         let Self { scheme: word, query, cookie, path, hide, .. } = &self;
         Some(KeyAuth {
-            takes_header: word.is_none() && query.is_none() && cookie.is_none() && !path && *hide,
+            takes_sole_header: word.is_none() && query.is_none() && cookie.is_none() && !path && *hide,
             reads_authorization: self.header.as_str().eq_ignore_ascii_case("authorization"),
             settings: self,
             keys,
@@ -199,7 +199,7 @@ impl Filter for KeyAuth {
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
-        if let Some(Owner { consumer, digits }) = self.known_at_once(head, cx) {
+        if let Some(Owner { consumer, digits }) = self.take_known_key(head, cx) {
             cx.set_consumer(consumer as usize);
             cx.set_credential(digits);
         } else if let Some(decided) = self.name_caller(head, cx) {
@@ -216,11 +216,11 @@ impl Filter for KeyAuth {
 }
 
 impl KeyAuth {
-    /// The owner of the key, which is then hidden, if only the header may carry keys, the request has one header of this
-    /// name, its key was verified before, and its owner may call. That holds for nearly all requests.
+    /// Hides the key and returns its owner, if keys come only from the header, the request has one such header, its key
+    /// was verified before, and its owner may call. That holds for nearly all requests.
     #[inline]
-    fn known_at_once(&self, head: &mut RequestHead, cx: &Cx) -> Option<Owner> {
-        if !self.takes_header {
+    fn take_known_key(&self, head: &mut RequestHead, cx: &Cx) -> Option<Owner> {
+        if !self.takes_sole_header {
             return None;
         }
         head.headers.take_sole(&self.settings.header, |key| {

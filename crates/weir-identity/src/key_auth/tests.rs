@@ -128,9 +128,9 @@ async fn a_key_that_was_verified_is_still_the_only_one_that_passes() {
     }
 }
 
-/// For lengths at which a key ends in, before and behind a word or a pair of words.
+/// Keys end before, at and after the end of a word or of a pair of words.
 #[tokio::test]
-async fn keys_that_differ_in_their_last_byte_are_others() {
+async fn keys_that_differ_in_their_last_byte_are_different() {
     for length in [1, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 32, 33, 36, 255, 256, 300] {
         let key = |last: &str| "k".repeat(length - 1) + last;
         let stand = Stand::new(&KIND, json!({}));

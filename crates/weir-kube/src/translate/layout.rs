@@ -211,7 +211,7 @@ fn emit_shared(cx: &mut Cx<'_>, gate: &Gate<'_>, name: &str, address: &str, all:
     }
 }
 
-/// The hosts of listeners of bytes that no TLSRoute has, but that a wider listener would get.
+/// The hosts of TLS listeners without a TLSRoute whose connections a wider listener would get.
 fn unrouted(all: &[&Listener<'_>], sni: &serde_json::Map<String, Value>, has_otherwise: bool) -> Vec<String> {
     let bytes = all.iter().filter(|listener| listener.protocol != Protocol::Https);
     let hosts = bytes.filter_map(|listener| listener.host.as_ref()).filter(|host| !sni.contains_key(*host));
@@ -312,8 +312,8 @@ fn keep_hosts_apart(cx: &mut Cx<'_>, gate: &Gate<'_>, all: &[&Listener<'_>]) {
     }
 }
 
-/// Keeps the HTTPS listeners of a port apart from each other and from those of bytes. A client may send a request for
-/// the host of another listener over a connection to an HTTPS one: 421 lets it connect anew.
+/// Keeps the HTTPS listeners of a port apart from each other and from its TLS listeners. A client may send a request
+/// for the host of another listener over a connection to an HTTPS one: 421 lets it open a new connection.
 ///
 /// Two routes do this for all these listeners. With one for each pair, a hundred listeners would make the config too
 /// long.

@@ -1,14 +1,14 @@
-//! The objects of any namespace that the listeners of a Gateway or a ListenerSet depend on. If Weir refuses a listener, the
-//! cause may be there, so it is tried again once one of these changes.
+//! The objects that the listeners of a Gateway or a ListenerSet depend on, in any namespace. One of them may be why
+//! Weir refuses a listener, so the listener is tried again when one changes.
 
 use crate::cluster::Cluster;
 use crate::objects::{CertificateRef, Gateway, Kind, Listener, Name};
 
-/// Whether the listeners of an object depend on another one, which has changed: by a reference, or because it is a
-/// ReferenceGrant in the namespace of what they refer to.
+/// Whether the listeners of an object (`of`) depend on a changed one: they refer to it, or it is a ReferenceGrant in
+/// the namespace of something that they refer to.
 ///
-/// No other object depends on one of these kinds in another namespace: a Service with the certificate of a Gateway has
-/// an upstream of another name if that certificate changes.
+/// Only Gateways and ListenerSets depend on other namespaces in this way. A Service that uses a Gateway's certificate
+/// does not: if the certificate changes, its upstream gets another name.
 pub(super) fn depends(cluster: &Cluster, of: &(Kind, Name), (kind, name): (Kind, &Name)) -> bool {
     references(cluster, of).iter().any(|(to, target)| match kind {
         Kind::ReferenceGrant => target.namespace == name.namespace,
@@ -27,7 +27,7 @@ fn references(cluster: &Cluster, (kind, name): &(Kind, Name)) -> Vec<(Kind, Name
             let mut all = secrets(name, &set.spec.listeners);
             let parent = &set.spec.parent_ref;
             let parent = Name::new(parent.namespace.as_ref().unwrap_or(&name.namespace), &parent.name);
-            // Its clients show the certificates that the Gateway asks for.
+            // The Gateway's authorities also verify the clients of its ListenerSets.
             if let Some(gateway) = cluster.gateways.get(&parent) {
                 all.extend(authorities(&parent, &gateway.spec));
             }

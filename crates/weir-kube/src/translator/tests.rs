@@ -116,8 +116,8 @@ fn a_listener_that_is_refused_costs_no_other() {
     assert_eq!(served(&mut translator), [false, false]);
 }
 
-/// What Weir refuses of a listener may be mended in another namespace: in a Secret or a ConfigMap, by a grant, or in
-/// the Gateway of a ListenerSet.
+/// A change in another namespace may repair a refused listener: of a Secret, a ConfigMap, a grant, or the Gateway of a
+/// ListenerSet.
 #[test]
 fn a_refused_listener_comes_back_with_what_it_refers_to() {
     let mut translator = translator();

@@ -1,4 +1,4 @@
-//! All cases against their golden outputs, single rules that no case has, and statuses that are written already.
+//! All cases against their golden outputs, rules that no case covers, and statuses that are written already.
 
 use crate::case::{Case, changes, checked, folder, object_of, objects, outcome, read};
 use crate::{CONTROLLER, NOW};
@@ -73,9 +73,9 @@ fn gateways_of_other_classes_are_not_served() {
     }
 }
 
-/// A BackendTLSPolicy for a port of a Service comes before one for all its ports.
+/// A BackendTLSPolicy for one port of a Service takes precedence over one for all its ports.
 #[test]
-fn a_policy_may_be_for_one_port() {
+fn a_policy_for_one_port_takes_precedence() {
     let file = "backend-tls.yaml";
     for (section, expected) in [("http", "port.example"), ("other", "backend.example")] {
         let mut case = read(file);

@@ -293,7 +293,8 @@ fn nobody_learns_of_an_earlier_socket_of_its_place() {
     });
 }
 
-/// More sockets than slots are kept close at once. What is kept holds no task, and the next sockets begin anew in it.
+/// More sockets close at once than slots are kept. A kept slot holds no task, and the next socket starts with new
+/// state.
 #[test]
 fn slots_of_closed_sockets_keep_only_memory() {
     let set = mio::Poll::new().unwrap();

@@ -444,7 +444,7 @@ fn a_listener_behind_names_is_reached_at_the_outer_port() {
 }
 
 #[test]
-fn a_client_that_moves_is_asked_about_at_both_listeners() {
+fn a_client_that_moves_must_be_admitted_by_both_listeners() {
     let authority = Authority::new();
     let weir = Weir::start(&behind(&authority, ", ip: { deny: [127.0.0.3] }"));
     let path = UdpPath::to(&weir.udp_address());
@@ -453,7 +453,7 @@ fn a_client_that_moves_is_asked_about_at_both_listeners() {
     // A reload refuses one more address, and the client has asked for nothing since.
     weir.reload_with(&behind(&authority, ", ip: { deny: [127.0.0.2, 127.0.0.3] }")).unwrap();
     path.move_to(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)));
-    // Requests may run while the new address is being proved.
+    // Requests may succeed until QUIC has validated the new address.
     eventually("the new address is refused", || {
         client.start("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").try_response().is_err()
     });

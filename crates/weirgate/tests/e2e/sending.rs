@@ -111,9 +111,9 @@ fn each_client_has_connections_of_its_own() {
     assert_eq!(upstream.connections(), 2, "a client's own connection is used again");
 }
 
-/// A core serves one connection after another in the same memory.
+/// A core serves one connection after another in the same memory, but PROXY headers name one client.
 #[test]
-fn the_next_client_has_a_connection_of_its_own() {
+fn the_next_client_has_an_upstream_connection_of_its_own() {
     let upstream = behind_proxy();
     let weir = Weir::start(&format!("workers: 1\n{}", config_for(&upstream, "proxy_protocol: v1")));
     for _ in 0..3 {

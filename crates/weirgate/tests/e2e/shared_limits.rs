@@ -130,6 +130,11 @@ fn reading(weir: &Weir, what: &str) -> u64 {
         .unwrap_or_else(|| panic!("no {what} in\n{metrics}"))
 }
 
+/// The store in a Redis, which a busy machine has time to answer from.
+fn store(redis: &Redis) -> String {
+    format!("redis: \"{}\", timeout: 10s", redis.url())
+}
+
 /// How many of this many requests pass.
 fn passed(client: &mut Client, requests: usize) -> usize {
     (0..requests).filter(|_| client.ask(GET).status == 200).count()
@@ -145,7 +150,7 @@ fn knows(weir: &Weir, gateways: u64) {
 fn two_gateways_share_one_limit() {
     let Some(redis) = Redis::start() else { return };
     let upstream = Upstream::fixed(OK);
-    let store = format!("redis: \"{}\", timeout: 10s", redis.url());
+    let store = store(&redis);
     // A burst of 60, with almost no refill meanwhile. A lease is 3; one passes free.
     let weirs = [(), ()].map(|()| gateway(&upstream, &store, "requests: 60, per: 24h"));
     let mut clients = [weirs[0].client(), weirs[1].client()];
@@ -169,7 +174,7 @@ fn two_gateways_share_one_limit() {
 fn quotas_and_costs_are_kept_in_the_store_too() {
     let Some(redis) = Redis::start() else { return };
     let upstream = Upstream::fixed("HTTP/1.1 200 OK\r\nX-Cost: 4\r\nContent-Length: 0\r\n\r\n");
-    let store = format!("redis: \"{}\", timeout: 10s", redis.url());
+    let store = store(&redis);
     for per in ["day", "month"] {
         let limit = format!("requests: 40, per: {per}, cost: \"header:x-cost\", name: {per}");
         let weir = gateway(&upstream, &store, &limit);
@@ -189,7 +194,7 @@ fn quotas_and_costs_are_kept_in_the_store_too() {
 fn most_requests_do_not_wait_for_the_store() {
     let Some(redis) = Redis::start() else { return };
     let upstream = Upstream::fixed(OK);
-    let store = format!("redis: \"{}\", timeout: 10s", redis.url());
+    let store = store(&redis);
     let weir = gateway(&upstream, &store, "requests: 100000, per: 1s");
     let mut client = weir.client();
     assert_eq!(passed(&mut client, 2000), 2000);
@@ -201,7 +206,7 @@ fn most_requests_do_not_wait_for_the_store() {
 fn without_the_store_each_counts_its_part() {
     let Some(mut redis) = Redis::start() else { return };
     let upstream = Upstream::fixed(OK);
-    let store = format!("redis: \"{}\", timeout: 10s", redis.url());
+    let store = store(&redis);
     let weirs = [(), ()].map(|()| gateway(&upstream, &store, "requests: 60, per: 24h"));
     weirs.iter().for_each(|weir| drop(weir.client().ask(GET)));
     weirs.iter().for_each(|weir| knows(weir, 2));
@@ -234,7 +239,7 @@ fn without_the_store_each_counts_its_part() {
 fn open_and_closed() {
     let Some(mut redis) = Redis::start() else { return };
     let upstream = Upstream::fixed(OK);
-    let store = format!("redis: \"{}\", timeout: 10s", redis.url());
+    let store = store(&redis);
     let open = gateway(&upstream, &store, "requests: 5, per: 24h, without_store: open");
     let closed = gateway(&upstream, &store, "requests: 5, per: 24h, without_store: closed, name: closed");
     open.client().ask(GET).expect_status(200);
@@ -268,16 +273,14 @@ fn a_store_that_stops_answering_holds_nobody_up() {
 fn a_flushed_store_counts_anew_and_needs_its_script_again() {
     let Some(redis) = Redis::start() else { return };
     let upstream = Upstream::fixed(OK);
-    let weir =
-        gateway(&upstream, &format!("redis: \"{}\", timeout: 10s", redis.url()), "requests: 40, per: 24h");
+    let weir = gateway(&upstream, &store(&redis), "requests: 40, per: 24h");
     let mut client = weir.client();
     let before = passed(&mut client, 80);
     assert!((38..=43).contains(&before), "{before}");
     redis.cli(&["FLUSHALL"]);
     redis.cli(&["SCRIPT", "FLUSH"]);
     // A gateway's allowance lasts as long as the store said; another gateway starts from zero.
-    let other =
-        gateway(&upstream, &format!("redis: \"{}\", timeout: 10s", redis.url()), "requests: 40, per: 24h");
+    let other = gateway(&upstream, &store(&redis), "requests: 40, per: 24h");
     let after = passed(&mut other.client(), 80);
     assert!((38..=43).contains(&after), "{after}");
     assert_eq!(reading(&other, "without_store"), 0);
@@ -330,7 +333,7 @@ fn tls_and_a_password() {
 fn a_gateway_that_drains_gives_back_what_it_did_not_use() {
     let Some(redis) = Redis::start() else { return };
     let upstream = Upstream::fixed(OK);
-    let store = format!("redis: \"{}\", timeout: 10s", redis.url());
+    let store = store(&redis);
     let weir = gateway(&upstream, &store, "requests: 60, per: 24h, lease: 30");
     assert_eq!(passed(&mut weir.client(), 20), 20);
     let weir = weir.stop();

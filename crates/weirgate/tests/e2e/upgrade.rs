@@ -174,9 +174,9 @@ fn a_tunnel_is_never_pooled() {
     client.read_response().expect_body("ok");
 }
 
-/// Such as the idle connections of an upstream that a reload removes.
+/// The reload removes an upstream, whose idle connection must close although a tunnel is open.
 #[test]
-fn a_tunnel_keeps_nothing_of_an_earlier_config() {
+fn a_tunnel_does_not_keep_the_config_before_a_reload() {
     let (upstream, other) = (Upstream::listen(), Upstream::listen());
     let yaml = |upstreams: &str, routes: &str| {
         format!(

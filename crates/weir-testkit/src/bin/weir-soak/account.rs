@@ -103,8 +103,8 @@ const MAX_LINES: usize = 20;
 const MEMORY: (u64, u64) = (4, 3);
 const MEMORY_SLACK: u64 = 4 * 1024;
 
-/// Memory of both processes of an upgrade, divided by the peak of one: each may be at its peak, and the handover takes
-/// a little.
+/// Most memory of both processes of an upgrade, divided by the peak of one. Each may be at its peak, and the handover
+/// takes some too.
 const PAIR: f64 = 2.25;
 
 /// How much p99 of healthy routes must rise to count as a failure. On a busy machine, smaller changes mean

@@ -262,7 +262,7 @@ fn a_reload_keeps_connections_and_streams() {
 
 /// Timeouts that a reload changes apply from a connection's next request, as on HTTP/1.1.
 #[test]
-fn the_next_request_brings_new_timeouts() {
+fn new_timeouts_apply_from_the_next_request() {
     let settings =
         |keepalive: &str| format!("protocols: [http1, h2], timeouts: {{ keepalive: {keepalive} }}");
     let weir = listening(&settings("60s"));
