@@ -41,12 +41,12 @@ pub fn line(text: &str) -> String {
     out
 }
 
-/// The lines of a text, each as by [`line`]; at most [`LINES_MOST`] of them.
+/// The lines of a text, each as by [`line()`]; at most [`LINES_MOST`] of them.
 pub fn lines(text: &str) -> Vec<String> {
     lines_of([text])
 }
 
-/// The lines of several texts, each as by [`line`]; at most [`LINES_MOST`] in all.
+/// The lines of several texts, each as by [`line()`]; at most [`LINES_MOST`] in all.
 pub fn lines_of<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Vec<String> {
     let mut all = Vec::new();
     for text in texts {

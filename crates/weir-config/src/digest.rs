@@ -1,7 +1,7 @@
 //! The digest of a config. Only the content counts, not its position, so comments do not change the digest.
 //!
-//! With variables filled in, it is [`Snapshot::revision`](crate::snapshot::Snapshot::revision). As written, it
-//! distinguishes entries of the history.
+//! With variables filled in, it is `Snapshot::revision` of the engine. As written, it distinguishes entries of the
+//! history.
 
 use super::node::{Node, Value};
 use sha2::{Digest, Sha256};

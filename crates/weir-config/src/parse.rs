@@ -1,4 +1,4 @@
-//! Parses text into a tree: the only file that knows YAML. JSON is valid YAML; [`json`] reads it faster.
+//! Parses text into a tree: the only file that knows YAML. JSON is valid YAML; `json` reads it faster.
 //!
 //! We read the events of `granit-parser` instead of a library's values. Events distinguish a quoted `"80"` from a
 //! plain one and carry the position of each key. They also let us enforce limits while the tree grows.

@@ -450,7 +450,7 @@ impl RequestHead {
     }
 
     /// Frees the fields of a large, refused head, and the bytes after it. Keeps the method and the first
-    /// [`LINE_KEPT`] bytes of the target for logs.
+    /// `LINE_KEPT` bytes of the target for logs.
     pub fn forget_fields(&mut self) {
         let base = &mut self.headers.base;
         if base.capacity() <= SMALL {

@@ -198,7 +198,7 @@ impl AccessLog {
         self.format.names_requests()
     }
 
-    /// Whether a line contains expressions, whose values [`Entry::computed`] has.
+    /// Whether a line contains expressions, whose values `Entry::computed` has.
     #[inline]
     pub fn computes(&self) -> bool {
         self.format.computes()

@@ -190,8 +190,8 @@ impl Sent {
         self.body.each_slot(visit);
     }
 
-    /// Puts names in the places of variables of the shell, which the parts of a command line have between [`VARIABLE`]
-    /// and [`VARIABLE_END`].
+    /// Puts names in the places of variables of the shell, which the parts of a command line have between `VARIABLE`
+    /// and `VARIABLE_END`.
     ///
     /// # Errors
     /// If one stands where a plan cannot have a name.

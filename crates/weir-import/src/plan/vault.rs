@@ -69,7 +69,7 @@ pub struct Vault {
     secrets: Vec<Secret>,
     /// The position of each secret that the source has a value for, by that value.
     by_value: HashMap<String, usize>,
-    /// Whether there were more than [`MOST`].
+    /// Whether there were more than `MOST`.
     is_full: bool,
     /// Names that something else has: kept values, data sets.
     taken: BTreeSet<String>,
@@ -202,7 +202,7 @@ impl Vault {
         self.secrets.iter().find(|secret| secret.name == name).map_or(name, |known| known.variable.clone())
     }
 
-    /// Whether some secrets share one name, because there were more than [`MOST`].
+    /// Whether some secrets share one name, because there were more than `MOST`.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.is_full

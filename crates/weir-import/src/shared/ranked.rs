@@ -1,6 +1,6 @@
 //! Routes in the order of another router, written as ours.
 //!
-//! A rule of another system may need several routes: its parts. [`write`] keeps the order of all parts ([`order`]) and
+//! A rule of another system may need several routes: its parts. [`write()`] keeps the order of all parts ([`order`]) and
 //! writes those of one rule as one route again where nothing but their paths or listeners differs.
 
 use super::order::{self, Candidate, Kept, Path};

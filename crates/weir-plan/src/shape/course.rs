@@ -49,7 +49,7 @@ impl fmt::Display for Spacing {
 /// Invariant: `start(k)` depends on the parts, the spacing, the seed and k alone. Threads and machines that divide the
 /// numbers among themselves agree on every start without talking to each other.
 ///
-/// The area below the rate is an integer, in units of 1/3.6e15 request ([`REQUEST`]). Even starts are exact: `start(k)`
+/// The area below the rate is an integer, in units of 1/3.6e15 request (`REQUEST`). Even starts are exact: `start(k)`
 /// is the last nanosecond at which the area is at most k. Within a wave, which needs a cosine, the area is off by less
 /// than 1e-9 of the requests in one period. Starts of a Poisson process are exact to 2^-52 of the whole.
 #[derive(Clone, Debug, PartialEq)]

@@ -121,7 +121,7 @@ impl LineFormat {
         }
     }
 
-    /// The format of a template that is split at its expressions. They are numbered from 0, and [`Entry::computed`] has
+    /// The format of a template that is split at its expressions. They are numbered from 0, and `Entry::computed` has
     /// their values.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! One shadow runs at a time. Its judge may use 1 % of a core, measured as the processor time of its thread; cores drop
-//! what does not fit, and count it. The last report, and the candidate's text for a promotion, stay for [`KEPT`] or
+//! what does not fit, and count it. The last report, and the candidate's text for a promotion, stay for `KEPT` or
 //! until another config runs.
 
 mod compare;
