@@ -84,7 +84,7 @@ async fn serve(core: &Rc<Core>, mut kept: Option<Box<Client>>) -> Option<Box<Cli
     // The connection may have waited for its turn, so the listener's current settings apply.
     let (listener, generation, most, per_client) = {
         let local = core.local();
-        let (listener, generation) = local.renew(listener, generation);
+        let (listener, generation) = local.latest(listener, generation);
         (listener, generation, local.snapshot.connections, local.snapshot.per_client.is_set())
     };
     // If its listener is gone or the core drains, a connection from the accept queue gets one answer.

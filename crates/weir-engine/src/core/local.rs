@@ -126,7 +126,7 @@ impl Local {
 
     /// Finds a listener of an earlier snapshot in this one, and returns it with this snapshot's generation. If this
     /// snapshot has none at its address, returns it unchanged with generation 0, which no snapshot has.
-    pub(crate) fn renew(&self, listener: Rc<LocalListener>, generation: u64) -> (Rc<LocalListener>, u64) {
+    pub(crate) fn latest(&self, listener: Rc<LocalListener>, generation: u64) -> (Rc<LocalListener>, u64) {
         if generation == self.generation {
             return (listener, generation);
         }
