@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::Child;
 use std::time::Duration;
 use weir_testkit::kube::FakeKube;
-use weir_testkit::{Authority, Client, Tls, command_for, eventually_within, unused_address};
+use weir_testkit::{Authority, Certificate, Client, Tls, command_for, eventually_within, unused_address};
 
 const SOON: Duration = Duration::from_secs(30);
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -84,6 +84,29 @@ fn gateway(address: std::net::SocketAddr) -> Value {
             "listeners": [{ "name": "http", "protocol": "HTTP", "port": address.port() }],
         },
     })
+}
+
+/// The same, with a certificate from this Secret.
+fn gateway_over_tls(address: std::net::SocketAddr, secret: &Value) -> Value {
+    let mut gateway = gateway(address);
+    gateway["spec"]["listeners"][0]["protocol"] = json!("HTTPS");
+    gateway["spec"]["listeners"][0]["tls"] = json!({ "certificateRefs": [secret] });
+    gateway
+}
+
+/// The Secret `tls` of a namespace.
+fn secret(namespace: &str, leaf: &Certificate) -> Value {
+    let text = |file: &Path| STANDARD.encode(std::fs::read(file).unwrap());
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": namespace, "name": "tls" },
+        "data": { "tls.crt": text(&leaf.cert_file), "tls.key": text(&leaf.key_file) },
+    })
+}
+
+/// Whether [`redirect`] from `/old` works over TLS.
+fn serves(address: std::net::SocketAddr, authority: &Authority) -> bool {
+    let client = Client::try_connect_tls(address, &Tls::new(authority, "localhost"));
+    client.is_ok_and(|mut client| client.get("/old").status == 302)
 }
 
 fn redirect(name: &str, path: &str, to: &str) -> Value {
@@ -265,11 +288,7 @@ fn a_listener_without_its_secret_keeps_its_host() {
     let address = unused_address();
     let authority = Authority::new();
     let leaf = authority.leaf(&["localhost", "lost.test", "pass.test"]);
-    let text = |file: &Path| STANDARD.encode(std::fs::read(file).unwrap());
-    kube.put(json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": "shop", "name": "tls" },
-        "data": { "tls.crt": text(&leaf.cert_file), "tls.key": text(&leaf.key_file) },
-    }));
+    kube.put(secret("shop", &leaf));
     kube.put(class());
     let listener = |name: &str, host: Option<&str>, secret: &str| {
         json!({
@@ -286,9 +305,7 @@ fn a_listener_without_its_secret_keeps_its_host() {
     kube.put(redirect("old", "/old", "new.example"));
     let running = Running::start(&kube, folder.path());
     let connect = |name: &str| Client::try_connect_tls(address, &Tls::new(&authority, name));
-    eventually_within(SOON, "the wider listener serves", || {
-        connect("localhost").is_ok_and(|mut client| client.get("/old").status == 302)
-    });
+    eventually_within(SOON, "the wider listener serves", || serves(address, &authority));
     for host in ["lost.test", "pass.test"] {
         assert!(connect(host).is_err(), "{host}");
         let request = format!("GET /old HTTP/1.1\r\nHost: {host}\r\n\r\n");
@@ -305,14 +322,11 @@ fn a_listener_waits_for_objects_of_another_namespace() {
     let address = unused_address();
     let authority = Authority::new();
     let leaf = authority.leaf(&["localhost"]);
-    let text = |file: &Path| STANDARD.encode(std::fs::read(file).unwrap());
     let meta = |name: &str| json!({ "namespace": "certs", "name": name });
     let reference =
         |kind: &str, name: &str| json!({ "kind": kind, "name": name, "namespace": "certs", "group": "" });
     kube.put(class());
-    let mut web = gateway(address);
-    web["spec"]["listeners"][0]["protocol"] = json!("HTTPS");
-    web["spec"]["listeners"][0]["tls"] = json!({ "certificateRefs": [reference("Secret", "tls")] });
+    let mut web = gateway_over_tls(address, &reference("Secret", "tls"));
     let authorities = [reference("ConfigMap", "ca")];
     let validation = json!({ "caCertificateRefs": authorities, "mode": "AllowInsecureFallback" });
     web["spec"]["tls"] = json!({ "frontend": { "default": { "validation": validation } } });
@@ -324,10 +338,7 @@ fn a_listener_waits_for_objects_of_another_namespace() {
         let all = web.pointer("/status/listeners/0/conditions").and_then(Value::as_array).cloned();
         all.unwrap_or_default().iter().any(|one| one["type"] == kind && one["reason"] == reason)
     };
-    let serves = || {
-        let client = Client::try_connect_tls(address, &Tls::new(&authority, "localhost"));
-        client.is_ok_and(|mut client| client.get("/old").status == 302)
-    };
+    let serves = || serves(address, &authority);
     let grant = || {
         let to = ["Secret", "ConfigMap"].map(|kind| json!({ "group": "", "kind": kind }));
         let from = json!([{ "group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "shop" }]);
@@ -343,10 +354,7 @@ fn a_listener_waits_for_objects_of_another_namespace() {
     eventually_within(SOON, "the grant is missing", || is("ResolvedRefs", "RefNotPermitted"));
     grant();
     eventually_within(SOON, "the Secret is missing", || is("ResolvedRefs", "InvalidCertificateRef"));
-    kube.put(json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": meta("tls"),
-        "data": { "tls.crt": text(&leaf.cert_file), "tls.key": text(&leaf.key_file) },
-    }));
+    kube.put(secret("certs", &leaf));
     eventually_within(SOON, "the ConfigMap is missing", || is("ResolvedRefs", "InvalidCACertificateRef"));
     map();
     eventually_within(SOON, "it serves", || is("Programmed", "Programmed") && serves());
@@ -406,31 +414,20 @@ fn the_last_good_certificate_survives_a_restart() {
     let address = unused_address();
     let authority = Authority::new();
     let leaf = authority.leaf(&["localhost"]);
-    let text = |file: &Path| STANDARD.encode(std::fs::read(file).unwrap());
-    let secret = |certificate: String| {
-        kube.put(json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": "shop", "name": "tls" },
-            "data": { "tls.crt": certificate, "tls.key": text(&leaf.key_file) },
-        }));
-    };
     kube.put(class());
-    let mut web = gateway(address);
-    web["spec"]["listeners"][0]["protocol"] = json!("HTTPS");
-    web["spec"]["listeners"][0]["tls"] = json!({ "certificateRefs": [{ "name": "tls" }] });
-    kube.put(web);
+    kube.put(gateway_over_tls(address, &json!({ "name": "tls" })));
     kube.put(redirect("old", "/old", "new.example"));
-    secret(text(&leaf.cert_file));
-    let serves = || {
-        let client = Client::try_connect_tls(address, &Tls::new(&authority, "localhost"));
-        client.is_ok_and(|mut client| client.get("/old").status == 302)
-    };
+    kube.put(secret("shop", &leaf));
+    let serves = || serves(address, &authority);
     let resolved = || {
         let web = kube.get("Gateway", "shop", "web")?;
         condition(&web, "/status/listeners/0/conditions", "ResolvedRefs")
     };
     let running = Running::start(&kube, folder.path());
     eventually_within(SOON, "it serves", || running.readyz().is_some() && serves());
-    secret("bm8=".to_owned());
+    let mut invalid = secret("shop", &leaf);
+    invalid["data"]["tls.crt"] = json!("bm8=");
+    kube.put(invalid);
     eventually_within(SOON, "its status says so", || resolved().as_deref() == Some("False"));
     assert!(serves());
     let saved = || std::fs::read_to_string(folder.path().join("state/objects.json")).unwrap_or_default();
