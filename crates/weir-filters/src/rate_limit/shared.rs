@@ -193,14 +193,19 @@ impl Shared {
         if held.name.is_empty() {
             return None; // the store has not been asked about this key
         }
+        let is_asked = held.lease.is_asked();
+        let owed = if is_asked { 0 } else { held.lease.retire(now)? };
         let cost = self.terms.cost.to_string().into_bytes();
-        let mut arguments = vec![Vec::new(), b"0".to_vec(), cost];
+        let mut arguments = vec![owed.to_string().into_bytes(), b"0".to_vec(), cost];
         arguments.extend(self.limits.iter().cloned());
         let done = done.clone();
         let (script, key) = (Arc::clone(&SCRIPT), held.name.to_vec());
-        let answer = Box::new(move |_| drop(done));
-        held.last = Some(Box::new(Question { script, key, arguments, answer }));
-        if held.lease.is_asked() { None } else { held.take_last(now) }
+        let last = Question { script, key, arguments, answer: Box::new(move |_| drop(done)) };
+        if is_asked {
+            held.last = Some(Box::new(last));
+            return None;
+        }
+        Some(last)
     }
 
     /// The key in the store.
