@@ -461,6 +461,25 @@ fn a_client_that_moves_must_be_admitted_by_both_listeners() {
 }
 
 #[test]
+fn a_reload_judges_a_client_that_moved_by_its_new_address() {
+    let authority = Authority::new();
+    let config = |denied: &str| {
+        format!("{}access_log: {{}}\n", behind(&authority, &format!(", ip: {{ deny: [{denied}] }}")))
+    };
+    let weir = Weir::start(&config("127.0.0.3"));
+    let path = UdpPath::to(&weir.udp_address());
+    let client = H3::connect(&path.address, &Tls::new(&authority, "a.test"));
+    client.get("/").expect_body("ok"); // a client may move once its handshake is confirmed
+    path.move_to(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)));
+    eventually("the new address is known", || {
+        client.get("/").expect_body("ok");
+        weir.stdout().contains("127.0.0.2")
+    });
+    weir.reload_with(&config("127.0.0.2")).unwrap();
+    client.wait_end();
+}
+
+#[test]
 fn a_drain_says_goodbye_after_the_response() {
     let authority = Authority::new();
     let upstream = Upstream::listen();
