@@ -166,7 +166,7 @@ if wants tar || wants deb || wants rpm; then
     "$weir" completions bash >"$tree/usr/share/bash-completion/completions/weir"
     "$weir" completions zsh >"$tree/usr/share/zsh/vendor-completions/_weir"
     "$weir" completions fish >"$tree/usr/share/fish/vendor_completions.d/weir.fish"
-    install -m 644 README.md NOTICE "$tree/usr/share/doc/weir/"
+    install -m 644 README.md NOTICE SECURITY.md "$tree/usr/share/doc/weir/"
     (cd docs && find . -type f -exec install -D -m 644 {} "$tree/usr/share/doc/weir/docs/{}" \;)
     install -m 644 examples/*.yaml examples/endpoints.json "$tree/usr/share/doc/weir/examples/"
     gzip -9nc CHANGELOG.md >"$tree/usr/share/doc/weir/changelog.gz"

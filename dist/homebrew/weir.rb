@@ -15,7 +15,7 @@ class Weir < Formula
     system bin/"weir", "man", "--dir", man1
     generate_completions_from_executable(bin/"weir", "completions", shells: [:bash, :fish, :zsh])
     (etc/"weir").install "dist/weir.yaml"
-    doc.install "README.md", "NOTICE", "docs", "examples"
+    doc.install "README.md", "CHANGELOG.md", "NOTICE", "SECURITY.md", "docs", "examples"
   end
 
   service do

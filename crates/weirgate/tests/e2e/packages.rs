@@ -51,13 +51,14 @@ fn dist(into: &Path, kinds: &str) -> Command {
 }
 
 /// The content of every package.
-const FILES: [&str; 13] = [
+const FILES: [&str; 14] = [
     "etc/logrotate.d/weir",
     "etc/weir/weir.yaml",
     "usr/bin/weir",
     "usr/lib/systemd/system/weir.service",
     "usr/lib/systemd/system/weir.socket",
     "usr/share/bash-completion/completions/weir",
+    "usr/share/doc/weir/SECURITY.md",
     "usr/share/doc/weir/copyright",
     "usr/share/fish/vendor_completions.d/weir.fish",
     "usr/share/man/man1/weir-load.1.gz",
