@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use weir_report::report::Generator;
@@ -42,6 +43,23 @@ pub(crate) fn process_cpu_ns(pid: u32) -> Option<u64> {
 pub(crate) fn thread_waited_ns() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+/// Reads [`thread_waited_ns`] of the thread that made it, again and again. The file stays open, because opening it takes
+/// most of the time.
+pub(crate) struct WaitedClock(Option<fs::File>);
+
+impl WaitedClock {
+    pub(crate) fn of_this_thread() -> Self {
+        Self(fs::File::open("/proc/thread-self/schedstat").ok())
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        let mut text = [0; 64]; // three numbers, of at most 20 digits each
+        let read = self.0.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
+        let text = std::str::from_utf8(text.get(..read).unwrap_or_default()).unwrap_or_default();
+        text.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
+    }
 }
 
 /// The shortest slice that the kernel accepts.
@@ -135,7 +153,17 @@ pub(crate) fn generator() -> Generator {
 
 #[cfg(test)]
 mod tests {
-    use super::thread_cpu_ns;
+    use super::{WaitedClock, thread_cpu_ns, thread_waited_ns};
+
+    #[test]
+    fn a_clock_that_stays_open_reads_the_same() {
+        let clock = WaitedClock::of_this_thread();
+        let (before, first) = (thread_waited_ns(), clock.now());
+        // Long enough that the kernel takes the processor away, if anybody else wants it.
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        let (second, after) = (clock.now(), thread_waited_ns());
+        assert!(before <= first && first <= second && second <= after, "{before} {first} {second} {after}");
+    }
 
     #[test]
     fn a_thread_that_is_ready_spends_nothing_more_on_randomness() {

@@ -48,12 +48,13 @@ impl Pulse {
     }
 
     fn run(&self, clock: Clock) {
-        let mut waited = os::thread_waited_ns();
+        let clock_of_waits = os::WaitedClock::of_this_thread();
+        let mut waited = clock_of_waits.now();
         while !self.ended.load(Ordering::Relaxed) {
             std::thread::park_timeout(BEAT);
             let (now, last) = (clock.now(), self.beat.load(Ordering::Relaxed));
             // Read at every beat: waits of earlier beats, many on a busy machine, would hide a pause.
-            let all = os::thread_waited_ns();
+            let all = clock_of_waits.now();
             // Without the time in which this thread was ready and others had the processors.
             let stood = now.saturating_sub(last).saturating_sub(all.saturating_sub(waited));
             waited = all;
