@@ -31,11 +31,25 @@ pub(super) struct Process {
 impl Process {
     /// Starts the command without input, in its own process group, so Ctrl-C reaches only us. The kernel sends it
     /// SIGTERM when the calling thread ends, because we may be killed ourselves.
+    ///
+    /// A real-time policy of ours is not passed on. It lets other programs interrupt the generator less, but processes
+    /// that share a core would not take turns under it.
     pub(super) fn start(command: &mut Command, signal: libc::c_int) -> io::Result<Self> {
         let log = tempfile::tempfile()?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?).process_group(0);
         let parent = std::process::id();
+        // SAFETY: asks for a number.
+        let is_real_time =
+            matches!(unsafe { libc::sched_getscheduler(0) }, libc::SCHED_FIFO | libc::SCHED_RR);
+        // SAFETY: all zeros is a valid value of this structure of numbers, and the priority of ordinary processes.
+        let ordinary: libc::sched_param = unsafe { std::mem::zeroed() };
         let tied = move || {
+            // SAFETY: a single system call that reads `ordinary`.
+            let is_refused = is_real_time
+                && unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const ordinary) } != 0;
+            if is_refused {
+                return Err(io::Error::last_os_error());
+            }
             // SAFETY: both are single system calls, which may be made between fork and exec.
             let failed = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) } != 0;
             if failed {

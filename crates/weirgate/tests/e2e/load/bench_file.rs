@@ -178,6 +178,27 @@ fn every_published_bench_file_can_be_read() {
 }
 
 #[test]
+fn a_real_time_policy_is_the_generators_alone() {
+    let try_it = Command::new("chrt").args(["-f", "1", "true"]).output();
+    if !try_it.is_ok_and(|output| output.status.success()) {
+        return eprintln!("SKIPPED a_real_time_policy_is_the_generators_alone: it takes CAP_SYS_NICE");
+    }
+    let (dir, origin) = (TempDir::new().unwrap(), Upstream::fixed(OK_BODY));
+    let yaml = format!(
+        "targets: {{ a: {{ url: \"http://{address}/\", version: [sh, -c, 'chrt -p $$$$'] }} }}\nworkloads: {{ w: {{ duration: 200ms, connections: 1, threads: 1 }} }}\n",
+        address = origin.address()
+    );
+    write(dir.path(), &yaml);
+    let compare = weir_command(dir.path());
+    let mut command = Command::new("chrt");
+    command.args(["-f", "1"]).arg(compare.get_program()).args(["compare", "-f", "sub/bench.yaml"]);
+    let output = command.args(["--format", "json"]).current_dir(dir.path()).output().unwrap();
+    let set: ComparisonSet =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:#?}"));
+    assert!(set.versions["a"].contains("SCHED_OTHER"), "{:?}", set.versions);
+}
+
+#[test]
 fn ctrl_c_ends_what_it_started() {
     let dir = TempDir::new().unwrap();
     let address = unused_address();
