@@ -4,20 +4,27 @@
 //! block is dropped. With a direct upstream, one run alternates requests between the upstream and the gateway
 //! instead. weir-report's `comparison` computes the statistics of the rounds.
 //!
+//! A block that was spoilt from outside of the test is measured again at once, up to a limit for the whole comparison.
+//! Only that block is, and not its round: on a machine with other programs, a round of many blocks would rarely be
+//! complete. Every block is judged by the same rule (`verdict::spoilt_from_outside`), which sees no figure of a target.
+//!
 //! *Layout.* `options` reads the options.
 
 mod options;
 
-pub use options::CompareOptions;
+pub use options::{CompareOptions, REPEAT_BLOCKS_MOST};
 
-use crate::{Interrupt, Options, Plan, clock};
+use crate::{Interrupt, Options, Plan, clock, cores};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
-use weir_report::Mistake;
 use weir_report::comparison::{
-    CompareEnd, Comparison, Condition, ConditionResult, Interval, Measured, SCHEMA, TargetResult, Way,
+    CompareEnd, Comparison, Condition, ConditionResult, Interval, Measured, RepeatedBlock, SCHEMA,
+    TargetResult, Way,
 };
+use weir_report::report::Grade;
+use weir_report::verdict::{Placement, spoilt_from_outside};
+use weir_report::{Mistake, Report};
 
 /// Minimum rounds before narrow intervals are trusted.
 const ROUNDS_LEAST: usize = 5;
@@ -37,6 +44,10 @@ pub struct Compare {
     conditions: Vec<Condition>,
     unequal_ok: bool,
     seed: u64,
+    /// Most blocks that are measured again.
+    repeat_blocks: u64,
+    /// Processes that the targets need.
+    needed: Vec<u32>,
 }
 
 /// One of the compared targets.
@@ -79,35 +90,32 @@ impl Compare {
     ///
     /// # Errors
     /// A block could not be run. Failures of targets are no errors; they are in the result.
-    pub fn run(
-        self,
-        interrupt: &Interrupt,
+    pub fn run(self, interrupt: &Interrupt, on_block: impl FnMut(u64, &str)) -> Result<Comparison, Error> {
+        let mut live = Live { begun: Instant::now(), interrupt, needed: &self.needed };
+        self.run_in(&mut live, on_block)
+    }
+
+    fn run_in(
+        &self,
+        world: &mut impl World,
         mut on_block: impl FnMut(u64, &str),
     ) -> Result<Comparison, Error> {
-        let begun = Instant::now();
         let mut result = self.empty();
         let live = result.targets.len() - self.names().len();
         let order = self.order();
-        let length = (self.block + self.warmup) * u32::try_from(order.len()).unwrap_or(u32::MAX);
-        result.end = loop {
+        let block = self.block + self.warmup;
+        let length = block * u32::try_from(order.len()).unwrap_or(u32::MAX);
+        result.end = 'rounds: loop {
             let mut round = vec![Measured::default(); self.names().len()];
             for &index in &order {
-                let contender = &self.contenders[index];
-                on_block(result.rounds + 1, &contender.name);
-                let plan = Plan::new(&contender.options).map_err(Error::Mistakes)?;
-                let report = plan.run(interrupt, |_| ())?;
-                if interrupt.is_ended() {
-                    break;
-                }
+                let Some(report) = self.measure(index, &mut result, world, &mut on_block)? else {
+                    break 'rounds CompareEnd::Interrupted; // half a round would favor one target
+                };
                 match self.way {
                     Way::Blocks => round[index].add(&report),
                     Way::Requests => round.iter_mut().enumerate().for_each(|(i, m)| m.add_target(&report, i)),
                 }
                 result.note(&report, live + index, self.way);
-            }
-            // Half a round would favor one target.
-            if interrupt.is_ended() {
-                break CompareEnd::Interrupted;
             }
             result.targets[live..].iter_mut().zip(&round).for_each(|(target, measured)| target.add(measured));
             result.rounds += 1;
@@ -118,7 +126,9 @@ impl Compare {
             if result.rounds as usize >= ROUNDS_LEAST && self.is_narrow(&result) {
                 break CompareEnd::Narrow;
             }
-            if begun.elapsed() + length > self.time {
+            // Repeated blocks cost no rounds.
+            let repeated = block * u32::try_from(result.repeated.len()).unwrap_or(u32::MAX);
+            if world.elapsed() + length > self.time + repeated {
                 break CompareEnd::Time;
             }
         };
@@ -126,6 +136,32 @@ impl Compare {
         result.measure_blocks(live, self.way);
         result.conditions = self.judge(&result);
         Ok(result)
+    }
+
+    /// Measures a contender's block, and again while it is spoilt from outside and the limit allows. `None` if the
+    /// user ended the comparison.
+    fn measure(
+        &self,
+        index: usize,
+        result: &mut Comparison,
+        world: &mut impl World,
+        on_block: &mut impl FnMut(u64, &str),
+    ) -> Result<Option<Report>, Error> {
+        let contender = &self.contenders[index];
+        let round = result.rounds + 1;
+        loop {
+            on_block(round, &contender.name);
+            let Some((report, placement)) = world.measure(contender)? else { return Ok(None) };
+            let may_repeat = (result.repeated.len() as u64) < self.repeat_blocks;
+            let Some(cause) = spoilt_from_outside(&report, placement).filter(|_| may_repeat) else {
+                return Ok(Some(report));
+            };
+            let of = match self.way {
+                Way::Blocks => contender.name.clone(),
+                Way::Requests => self.names().join(" and "),
+            };
+            result.repeated.push(RepeatedBlock::new(round, of, &report, cause));
+        }
     }
 
     fn names(&self) -> Vec<&str> {
@@ -160,6 +196,7 @@ impl Compare {
             warmup_ns: clock::nanos(self.warmup),
             seed: self.seed,
             unequal_ok: self.unequal_ok,
+            repeat_blocks: self.repeat_blocks,
             targets: self.before.iter().cloned().chain(live).collect(),
             ..Comparison::default()
         }
@@ -188,6 +225,43 @@ impl Compare {
     fn judge(&self, result: &Comparison) -> Vec<ConditionResult> {
         let others = result.targets.iter().skip(1);
         others.flat_map(|target| self.conditions.iter().map(|c| c.judge(target))).collect()
+    }
+}
+
+/// Where blocks are measured.
+trait World {
+    /// Since the comparison began.
+    fn elapsed(&self) -> Duration;
+
+    /// Measures a block; `None` if the user ended it.
+    fn measure(&mut self, contender: &Contender) -> Result<Option<(Report, Placement)>, Error>;
+}
+
+/// This machine.
+struct Live<'a> {
+    begun: Instant,
+    interrupt: &'a Interrupt,
+    needed: &'a [u32],
+}
+
+impl World for Live<'_> {
+    fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    fn measure(&mut self, contender: &Contender) -> Result<Option<(Report, Placement)>, Error> {
+        let plan = Plan::new(&contender.options).map_err(Error::Mistakes)?;
+        let (pid, addresses) = (plan.pid, plan.tcp_addresses());
+        let report = plan.run(self.interrupt, |_| ())?;
+        if self.interrupt.is_ended() {
+            return Ok(None);
+        }
+        // Finding the processes takes milliseconds, and only a block with reasons against it may be repeated.
+        let placement = match report.verdict.grade {
+            Grade::Valid => Placement::Shared,
+            Grade::Suspect | Grade::Invalid => cores::placement(pid, &addresses, self.needed),
+        };
+        Ok(Some((report, placement)))
     }
 }
 

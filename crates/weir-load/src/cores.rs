@@ -12,6 +12,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use weir_report::report::{CoreUse, CoreUser};
+use weir_report::verdict::Placement;
 
 /// Maximum number of processes examined in one reading, which keeps it to milliseconds.
 const PROCESSES_MOST: usize = 4096;
@@ -94,6 +95,35 @@ pub(crate) fn of_targets(pid: Option<u32>, addresses: &[SocketAddr]) -> BTreeSet
     asked.dedup();
     roots.extend(asked.iter().filter_map(|address| owner(*address)));
     roots.into_iter().flat_map(crate::cost::tree).collect()
+}
+
+/// Whether the targets at these addresses, and the processes that they need, are kept off the generator's cores.
+pub(crate) fn placement(pid: Option<u32>, addresses: &[SocketAddr], needed: &[u32]) -> Placement {
+    let targets = of_targets(pid, addresses);
+    let Some(own) = fs::read_to_string("/proc/thread-self/status").ok().and_then(|text| allowed(&text))
+    else {
+        return Placement::Shared;
+    };
+    let mut all = targets.iter().copied().chain(needed.iter().flat_map(|pid| crate::cost::tree(*pid)));
+    let are_apart = |pid: u32| {
+        // A process that has ended took nothing from the next block.
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let mut statuses = threads.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
+        statuses.all(|text| allowed(&text).is_some_and(|cores| cores.is_disjoint(&own)))
+    };
+    // Those on another machine are unknown: the packets they send take time on our cores.
+    if !targets.is_empty() && all.all(are_apart) { Placement::Apart } else { Placement::Shared }
+}
+
+/// The cores that a thread may run on, by its `/proc/PID/task/TID/status`.
+fn allowed(status: &str) -> Option<BTreeSet<u32>> {
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim();
+    let mut cores = BTreeSet::new();
+    for part in list.split(',') {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        cores.extend(from.parse::<u32>().ok()?..=to.parse::<u32>().ok()?);
+    }
+    Some(cores)
 }
 
 /// The process that listens on an address of this machine. A comparison asks once per block, and finding it means
@@ -179,6 +209,21 @@ mod tests {
         let names: Vec<&str> = used.others.iter().map(|user| user.command.as_str()).collect();
         assert_eq!(names, ["sh"]);
         assert_eq!(end.since(&begin, &BTreeSet::new()).target_ns, None);
+    }
+
+    #[test]
+    fn the_cores_of_a_thread_are_read() {
+        let of = |list: &str| allowed(&format!("Name:\tweir\nCpus_allowed_list:\t{list}\nSpeculation:\tx\n"));
+        assert_eq!(of("1"), Some(BTreeSet::from([1])));
+        assert_eq!(of("0-2,7"), Some(BTreeSet::from([0, 1, 2, 7])));
+        assert_eq!((of(""), of("0-x"), allowed("Name:\tweir\n")), (None, None, None));
+    }
+
+    #[test]
+    fn a_target_on_our_cores_or_on_another_machine_is_not_apart() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(placement(None, &[listener.local_addr().unwrap()], &[]), Placement::Shared);
+        assert_eq!(placement(None, &["192.0.2.1:80".parse().unwrap()], &[]), Placement::Shared);
     }
 
     #[test]

@@ -4,19 +4,21 @@
 //! intervals come from `stats`.
 //!
 //! *Layout.* `baseline` compares a run with earlier ones. `figures` defines the compared figures, `condition` is
-//! `p99 worse 5%`, `text` and `html` print. `set` holds the comparisons of one bench file, beside figures that
-//! others have published.
+//! `p99 worse 5%`, `text` and `html` print, `repeated` is for blocks that were measured again. `set` holds the
+//! comparisons of one bench file, beside figures that others have published.
 
 pub mod baseline;
 mod condition;
 mod figures;
 mod html;
+mod repeated;
 mod set;
 pub(crate) mod stats;
 pub(crate) mod text;
 
 pub use condition::Condition;
 pub use figures::{Figure, Measured};
+pub use repeated::RepeatedBlock;
 pub use set::{ComparisonSet, LeftOut, Published, Workload};
 pub use stats::Interval;
 
@@ -67,6 +69,11 @@ pub struct Comparison {
     pub warmup_ns: u64,
     /// Complete rounds.
     pub rounds: u64,
+    /// Blocks that were measured again, because something outside of the test had spoilt them. Their figures are only
+    /// here.
+    pub repeated: Vec<RepeatedBlock>,
+    /// How many could have been.
+    pub repeat_blocks: u64,
     /// Seed of the bootstrap.
     pub seed: u64,
     /// Why it ended.

@@ -163,6 +163,7 @@ fn add(all: &mut Report, other: &Report) {
     h.paused_ns = h.paused_ns.max(o.paused_ns);
     h.throttled += o.throttled;
     h.throttled_ns += o.throttled_ns;
+    h.own_ns += o.own_ns;
     if o.clock_step_ns.unsigned_abs() > h.clock_step_ns.unsigned_abs() {
         h.clock_step_ns = o.clock_step_ns;
     }

@@ -12,12 +12,14 @@ mod contention;
 mod course;
 mod generator;
 mod journey;
+mod outside;
 mod parts;
 mod replay;
 mod standstill;
 
 pub use contention::{LITTLE, WAITED};
 pub use journey::{BROKEN, KEEPS, WEIGHTS};
+pub use outside::{Placement, spoilt_from_outside};
 pub use standstill::{STILL, STILL_SHARE, STILL_TIMES};
 
 use crate::Report;

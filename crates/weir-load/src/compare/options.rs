@@ -38,7 +38,16 @@ pub struct CompareOptions {
     pub unequal: bool,
     /// Seed of the bootstrap. Default 1.
     pub seed: Option<u64>,
+    /// Most blocks that are measured again because something outside of the test spoilt them. Default 0, at most
+    /// [`REPEAT_BLOCKS_MOST`].
+    pub repeat_blocks: Option<u64>,
+    /// Processes that the targets need, such as an origin. If they may use the generator's cores, it is not certain
+    /// who spoilt a block.
+    pub needed: Vec<u32>,
 }
+
+/// Most blocks of a comparison that may be measured again. A machine that needs more is no place to measure.
+pub const REPEAT_BLOCKS_MOST: u64 = 100;
 
 /// Default time for all rounds.
 const TIME: Duration = Duration::from_secs(60);
@@ -105,6 +114,9 @@ impl Reader<'_> {
             }
             share.map(|percent| percent / 100.0)
         });
+        if o.repeat_blocks.is_some_and(|n| n > REPEAT_BLOCKS_MOST) {
+            self.wrong("--repeat-blocks", &format!("expected at most {REPEAT_BLOCKS_MOST}"));
+        }
         let mut conditions = Vec::new();
         for text in &o.fail_if {
             match Condition::parse(text) {
@@ -155,6 +167,8 @@ impl Reader<'_> {
             conditions,
             unequal_ok: o.unequal,
             seed,
+            repeat_blocks: o.repeat_blocks.unwrap_or(0),
+            needed: o.needed.clone(),
         }
     }
 

@@ -255,6 +255,7 @@ impl Merge {
         r.health.rss_bytes_max = os::rss_bytes_max();
         (r.health.pauses, r.health.paused_ns) = shared.pulse.total(plan.warmup_ns);
         (r.health.throttled, r.health.throttled_ns) = (self.throttled.periods, self.throttled.ns);
+        r.health.own_ns = own_ns(&self.threads);
         // Finding the targets' processes takes milliseconds, and only the verdict on a long wait names them.
         if r.longest_wait() > verdict::WAITED && r.duration_ns >= verdict::JUDGED_NS {
             r.health.cores =
@@ -278,6 +279,12 @@ impl Merge {
         r.verdict = verdict::judge(&r);
         r
     }
+}
+
+/// What the process spent while its generator threads were measured, apart from those threads.
+fn own_ns(threads: &[(usize, ThreadEnd)]) -> u64 {
+    let process = threads.iter().map(|(_, t)| t.process_ns).max().unwrap_or(0);
+    process.saturating_sub(threads.iter().map(|(_, t)| t.cpu_ns).sum())
 }
 
 /// This agent's starts of open loops that are due at a moment of the run. A load without scenarios makes at most

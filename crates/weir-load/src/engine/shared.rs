@@ -75,10 +75,12 @@ pub(crate) struct ThreadEnd {
     pub(crate) end_ns: u64,
     /// The last tick whose part it sent.
     pub(crate) last_tick: u64,
-    /// How long the next two were measured.
+    /// How long the next three were measured.
     pub(crate) measured_ns: u64,
     pub(crate) cpu_ns: u64,
     pub(crate) waited_ns: u64,
+    /// Processor time of the whole process meanwhile.
+    pub(crate) process_ns: u64,
     pub(crate) think_ns: u64,
     pub(crate) available_ns: u64,
     pub(crate) responses_by_client: Vec<u64>,

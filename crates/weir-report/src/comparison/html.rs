@@ -78,6 +78,7 @@ fn sections(c: &Comparison) -> String {
             .map(|row| row.into_iter().map(|cell| cell.replace(" (", "<br>(")).collect::<Vec<_>>());
         out += &html_table(&head, rows);
     }
+    out += &repeated(c);
     let told = conditions(c);
     if !told.is_empty() {
         let rows = told.iter().map(|(held, text)| {
@@ -100,6 +101,25 @@ fn sections(c: &Comparison) -> String {
     }
     let plots: String = plots.iter().map(|(name, svg)| format!("<div><h3>{name}</h3>{svg}</div>")).collect();
     out + &format!("<div class=\"plots\">{plots}</div>\n")
+}
+
+/// The blocks that were measured again, with what they had measured first.
+fn repeated(c: &Comparison) -> String {
+    let Some(words) = c.repeated_words() else { return String::new() };
+    let shown = FIGURES.iter().filter(|f| matches!(f.name, "rate" | "p50" | "p99" | "cost"));
+    let shown: Vec<&Figure> = shown.collect();
+    let head = ["round", "", "reasons"].into_iter().chain(shown.iter().map(|f| f.name)).chain(["cause"]);
+    let head: Vec<&str> = head.collect();
+    let rows = c.repeated.iter().map(|block| {
+        let mut row =
+            vec![block.round.to_string(), escaped(&block.target), escaped(&block.reasons.join(", "))];
+        let value = |f: &&Figure| block.figures.get(f.name).map_or_else(|| "-".to_owned(), |v| plain(f, *v));
+        row.extend(shown.iter().map(value));
+        row.push(escaped(&block.cause));
+        row
+    });
+    let table = table_with_words(&head, rows);
+    format!("<h3>Measured again</h3><p>{}.</p>{table}", escaped(&words))
 }
 
 fn escaped_all(rows: &[Vec<String>]) -> impl Iterator<Item = Vec<String>> {

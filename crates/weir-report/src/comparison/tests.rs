@@ -1,7 +1,7 @@
 //! Computes comparisons from made-up rounds, without a target.
 
 use super::*;
-use crate::report::{Counts, TargetStats};
+use crate::report::{Counts, Reason, TargetStats};
 
 fn block(rate: u64, ns: u64) -> Report {
     let mut report = Report { duration_ns: 1_000_000_000, ..Report::default() };
@@ -129,6 +129,29 @@ fn work_that_is_not_equal_makes_it_invalid() {
     meant.weigh();
     assert!(meant.grade == Grade::Valid && !meant.has_failed());
     assert!(meant.to_text().contains("as --unequal ok allows"), "{}", meant.to_text());
+}
+
+#[test]
+fn blocks_that_were_measured_again_are_told() {
+    let mut c = rounds(2);
+    assert!(!c.to_text().contains("measured again") && !c.to_html().contains("Measured again"));
+    c.repeat_blocks = 4;
+    for (target, code) in [("b", "late_starts"), ("a", "late_starts"), ("b", "generator_waited")] {
+        let mut spoilt = block(1234, 1000);
+        let reason = Reason { code: code.to_owned(), grade: Grade::Suspect, text: String::new() };
+        let aside = Reason { code: "no_keepalive".to_owned(), ..Reason::default() };
+        spoilt.verdict.reasons = vec![reason, aside];
+        c.repeated.push(RepeatedBlock::new(2, target.to_owned(), &spoilt, "<others> had it".to_owned()));
+    }
+    let (text, page) = (c.to_text(), c.to_html());
+    let words = "3 blocks of at most 4 measured again, because something outside of the test had spoilt the first \
+                 measurement: 1 of a (late_starts), 2 of b (generator_waited, late_starts)";
+    assert!(text.contains(&format!("time up\n{words}\n\n")), "{text}");
+    crate::page::testing::expect_sound(&page);
+    for part in [words, "<td>generator_waited</td>", "<td>1,234/s</td>", "<td>&lt;others&gt; had it</td>"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert_eq!(serde_json::from_str::<Comparison>(&c.to_json()).unwrap(), c);
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn print(c: &Comparison) -> String {
     }
     let _ = writeln!(
         out,
-        "\n{} of {} (each {}, after {} of warm-up), {}; {}\n",
+        "\n{} of {} (each {}, after {} of warm-up), {}; {}",
         counted(c.rounds, "round"),
         c.order.join(" "),
         time(c.block_ns as f64),
@@ -34,6 +34,10 @@ fn print(c: &Comparison) -> String {
         counted(c.load.connections, "connection"),
         end(c)
     );
+    if let Some(text) = c.repeated_words() {
+        let _ = writeln!(out, "{text}");
+    }
+    out.push('\n');
     out += &columns(&table(c));
     if let Some(target) = c.targets.iter().find(|t| !t.added.is_empty()) {
         let rows =

@@ -330,6 +330,9 @@ pub struct Health {
     pub throttled: u64,
     /// For how long its threads were throttled, summed over threads.
     pub throttled_ns: u64,
+    /// Processor time of the generator's process while its threads were measured, apart from theirs: of the threads
+    /// that watch the target and collect figures.
+    pub own_ns: u64,
     /// How far the wall clock moved relative to the monotonic one: a step, if more than a few milliseconds.
     pub clock_step_ns: i64,
     /// Failed connects for lack of a local port.

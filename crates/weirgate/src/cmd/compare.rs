@@ -83,6 +83,10 @@ struct LineArgs {
     /// Warm-up at the start of each block, not counted [default: a quarter of the block]
     #[arg(long, value_name = "TIME", help_heading = "Rounds")]
     warmup: Option<String>,
+    /// Measure up to this many blocks again if other programs spoilt them by taking the generator's processor; the
+    /// targets must run on other cores of the same machine
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Rounds")]
+    repeat_blocks: u64,
     /// Seed for the confidence intervals
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Rounds")]
     seed: u64,
@@ -222,6 +226,8 @@ impl Compare {
             pids: line.pids.clone(),
             unequal: line.unequal.is_some(),
             seed: Some(line.seed),
+            repeat_blocks: Some(line.repeat_blocks),
+            needed: Vec::new(),
         })
     }
 }

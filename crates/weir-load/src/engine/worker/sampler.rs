@@ -62,11 +62,14 @@ struct Spent {
     at: u64,
     cpu: u64,
     waited: u64,
+    /// What the whole process has spent.
+    process: u64,
 }
 
 impl Spent {
     fn until(at: u64) -> Self {
-        Self { at, cpu: os::thread_cpu_ns(), waited: os::thread_waited_ns() }
+        let process = os::process_cpu_ns(std::process::id()).unwrap_or(0);
+        Self { at, cpu: os::thread_cpu_ns(), waited: os::thread_waited_ns(), process }
     }
 }
 
@@ -320,6 +323,7 @@ impl Sampler {
             measured_ns: last.at.saturating_sub(first.at),
             cpu_ns: last.cpu.saturating_sub(first.cpu),
             waited_ns: last.waited.saturating_sub(first.waited),
+            process_ns: last.process.saturating_sub(first.process),
             think_ns: worker.slots.iter().map(|s| s.think_ns.get()).sum(),
             available_ns: worker.slots.iter().map(|s| s.available_ns.get()).sum(),
             responses_by_client: worker

@@ -155,6 +155,8 @@ pub(super) struct Workload {
     unequal: Option<Intended>,
     /// As `--seed`.
     seed: Option<u64>,
+    /// As `--repeat-blocks`; what `processes` names must not use the generator's cores either.
+    repeat_blocks: Option<u64>,
     /// Figures that others published, printed beside those measured.
     published: Vec<Published>,
 }
@@ -358,6 +360,7 @@ impl BenchFile {
             fail_if: workload.fail_if.clone(),
             unequal: workload.unequal.is_some(),
             seed: workload.seed,
+            repeat_blocks: workload.repeat_blocks,
             ..CompareOptions::default()
         }
     }

@@ -82,7 +82,8 @@ impl<'a> Bench<'a> {
             if names.is_empty() || self.interrupt.is_ended() {
                 continue;
             }
-            let options = self.file.options(workload, &names, &self.pids, time);
+            let mut options = self.file.options(workload, &names, &self.pids, time);
+            options.needed = self.processes.iter().map(Process::pid).collect();
             let compare = Compare::new(&options).map_err(|all| {
                 anyhow!(
                     "workload {name}: {}",

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use weir_report::comparison::ComparisonSet;
 use weir_testkit::{Finished, Upstream, eventually, run_weir, unused_address, weir_command};
 
+use super::verdict::{beside_a_spinner, cores};
 use crate::support::OK_BODY;
 
 /// Runs `weir compare -f` with this file.
@@ -175,6 +176,43 @@ fn every_published_bench_file_can_be_read() {
     for config in yaml(&folder.join("conf"), ".weir.yaml") {
         run_weir(&folder, &["check", "-c", config.to_str().unwrap()]).expect_code(0);
     }
+}
+
+#[test]
+fn a_block_beside_another_program_is_measured_again() {
+    let cores = cores();
+    let [own, .., other] = cores.as_slice() else {
+        return eprintln!("SKIPPED a_block_beside_another_program_is_measured_again: it takes two cores");
+    };
+    // A busy loop shares the generator's core.
+    let run = |core: &str| {
+        let (dir, address) = (TempDir::new().unwrap(), unused_address());
+        let yaml = format!(
+            r#"
+targets:
+  a: {{ url: "http://{address}/", start: [taskset, -c, "{core}", "{weir}", origin, --http, "{address}", -t1] }}
+workloads:
+  w: {{ rate: 1000/s, connections: 50, threads: 1, block: 400ms, warmup: 50ms, duration: 1400ms, repeat_blocks: 2 }}
+"#,
+            weir = binary().display(),
+        );
+        write(dir.path(), &yaml);
+        let file = dir.path().join("sub/bench.yaml");
+        let output = beside_a_spinner(own, &["compare", "--format", "json", "-f", file.to_str().unwrap()]);
+        let set: ComparisonSet =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:#?}"));
+        set.workloads[0].comparison.clone()
+    };
+    let apart = run(other);
+    assert_eq!((apart.repeated.len(), apart.repeat_blocks), (2, 2), "{apart:?}");
+    for block in &apart.repeated {
+        assert!(block.reasons.iter().all(|r| r == "late_starts" || r == "generator_waited"), "{block:?}");
+        assert!(block.cause.starts_with("other programs had") && block.figures["rate"] > 0.0, "{block:?}");
+    }
+    // The target shares the generator's core, so it may be the one that the generator waits for.
+    let shared = run(own);
+    assert!(shared.repeated.is_empty(), "{:?}", shared.repeated);
+    assert!(shared.targets[0].reasons.contains_key("late_starts"), "{:?}", shared.targets[0].reasons);
 }
 
 #[test]

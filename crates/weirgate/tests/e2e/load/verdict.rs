@@ -4,7 +4,7 @@
 use std::io::Read;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use weir_origin::{Options, Origin, Tls};
 use weir_report::Report;
@@ -174,7 +174,9 @@ fn a_rate_above_what_the_generator_can_do_is_noticed() {
 #[test]
 fn a_generator_that_shares_its_core_starts_late_and_says_so() {
     let (_origin, url) = origin("/body/1KiB");
-    let r = beside_a_spinner(&["--threads=1", "-c50", "-d1s", "--rate", "1000/s", &url]);
+    let args = ["load", "--format", "json", "--threads=1", "-c50", "-d1s", "--rate", "1000/s", &url];
+    let output = beside_a_spinner(&cores()[0], &args);
+    let r: Report = serde_json::from_slice(&output.stdout).unwrap();
     expect_reason(&r, "generator_waited", Grade::Suspect);
     expect_reason(&r, "late_starts", Grade::Suspect);
     let cores = r.health.cores.as_ref().unwrap();
@@ -183,11 +185,19 @@ fn a_generator_that_shares_its_core_starts_late_and_says_so() {
     assert!(told.text.contains("cores the target used") && told.text.contains("its own threads"), "{told:?}");
 }
 
-/// Runs the load on one core that a busy loop shares equally.
-fn beside_a_spinner(args: &[&str]) -> Report {
-    let allowed = std::fs::read_to_string("/proc/self/status").unwrap();
-    let allowed = allowed.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
-    let core = allowed.split([',', '-']).next().unwrap();
+/// The cores that this test may use.
+pub(super) fn cores() -> Vec<String> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+    let of = |part: &str| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        from.parse::<u32>().unwrap()..=to.parse().unwrap()
+    };
+    list.split(',').flat_map(of).map(|core| core.to_string()).collect()
+}
+
+/// Runs `weir` with these arguments on one core that a busy loop shares equally.
+pub(super) fn beside_a_spinner(core: &str, args: &[&str]) -> Output {
     let mut spinner = Command::new("taskset")
         .args(["-c", core, "sh", "-c", "echo; while :; do :; done"])
         .stdout(Stdio::piped())
@@ -195,15 +205,10 @@ fn beside_a_spinner(args: &[&str]) -> Report {
         .unwrap();
     spinner.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap(); // the loop is running now
     let weir = weir_command("/".as_ref()).get_program().to_owned();
-    let output = Command::new("taskset")
-        .args(["-c", core])
-        .arg(weir)
-        .args(["load", "--format", "json"])
-        .args(args)
-        .output();
+    let output = Command::new("taskset").args(["-c", core]).arg(weir).args(args).output();
     spinner.kill().unwrap();
     spinner.wait().unwrap();
-    serde_json::from_slice(&output.unwrap().stdout).unwrap()
+    output.unwrap()
 }
 
 #[test]
