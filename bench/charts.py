@@ -202,7 +202,8 @@ def published_table(sets):
         reasons = " ".join(sorted({r for t in c["targets"] for r in t["reasons"]}))
         for at, (t, f) in enumerate(targets):
             first = f"`{name}` {workload['name']}" if at == 0 else ""
-            verdict = f"{c['grade']} {reasons}".strip() if at == 0 else ""
+            repeated = f", blocks measured again: {len(c['repeated'])}" if c.get("repeated") else ""
+            verdict = f"{c['grade']} {reasons}".strip() + repeated if at == 0 else ""
             cost = f"{f['cost'] / 1000:.1f}" if f.get("cost") else "-"
             errors = f", **{t['errors']} errors**" if t["errors"] else ""
             p99 = f"{f['p99'] / 1e6:.3g} ms" if "p99" in f else "-"  # too few responses

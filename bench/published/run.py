@@ -4,12 +4,13 @@
 usage: run.py [--bin WEIR] [-d TIME] [--commit C] [FILE.yaml ...]     runs these files, or all
        run.py --table                                     rewrites the table from the newest results
 
-Each workload runs for the time that its file names: four rounds, 22 minutes for all. With -d it runs for TIME, in
+Each workload runs for the time that its file names: four rounds, 24 minutes for all. With -d it runs for TIME, in
 blocks of another length, which fits a look but not a result.
 
 With several cores, the generator has the last one to itself, and the files' processes run on the first (`taskset` in
 each file). A result thus shows what one core of gateway and origin carries, and the generator never waits for them. As
-root, all of them run with a raised priority, so that other programs of the machine do not interrupt a block.
+root, all of them run with a raised priority and the generator with a real-time policy, so that other programs of the
+machine do not interrupt a block.
 
 Programs of bench/peers.py are used if it has installed them; otherwise the results name them as left out.
 
@@ -47,7 +48,8 @@ def run(binary, file, duration, commit):
     base = os.path.join(RESULTS, f"{day}-{commit}-{name}")
     command = [binary, "compare", "-f", file, "--save", base + ".json"] + (["-d", duration] if duration else [])
     command = ["taskset", "-c", str(max(os.sched_getaffinity(0)))] + command
-    command = ["nice", "-n", "-10"] * (os.geteuid() == 0) + command
+    # Only the generator keeps the real-time policy: Weir starts the file's processes with the ordinary one.
+    command = ["nice", "-n", "-10", "chrt", "-f", "1"] * may_be_real_time() + command
     print(f"== {name}", flush=True)
     # The files' `taskset` finds programs through PATH.
     path = os.pathsep.join([os.path.dirname(binary)] * ("/" in binary) + [peers.path_with_peers()])
@@ -71,6 +73,10 @@ def run(binary, file, duration, commit):
         if path != base + ".json" and charts.bench_file(pathlib.Path(path)) == name and processors(path) == processors(base + ".json"):
             os.remove(path)
             os.path.exists(path[:-5] + ".md") and os.remove(path[:-5] + ".md")
+
+
+def may_be_real_time():
+    return os.geteuid() == 0 and subprocess.run(["chrt", "-f", "1", "true"], capture_output=True).returncode == 0
 
 
 def processors(path):
@@ -102,10 +108,11 @@ def table():
                     p99 = time(f["p99"]) if "p99" in f else "-"
                     measured.append(f"{t['name']} {rate(f['rate'])} (p99 {p99}{cost}){errors}")
             reasons = sorted({r for t in c["targets"] for r in t["reasons"]})
+            repeated = f", blocks measured again: {len(c['repeated'])}" if c.get("repeated") else ""
             on = sorted({m for _, m in told})
             rows.append(
                 f"| `{name}` {workload['name']} | {'<br>'.join(t for t, _ in told) or '-'} | {'<br>'.join(on) or '-'} "
-                f"| {'<br>'.join(measured)} | {c['grade']} {' '.join(reasons)} |"
+                f"| {'<br>'.join(measured)} | {c['grade']} {' '.join(reasons)}{repeated} |"
             )
     text = "\n".join(rows) + "\n\nMeasured on " + "; ".join(sorted(machines)) + ". "
     text += ", ".join(f"{n}: {v}" for n, v in sorted(versions.items())) + ".\n"
