@@ -55,13 +55,8 @@ pub struct Numbered<const N: usize> {
     between: [u8; N],
 }
 
-/// The end of a line: two numbers, the text between them, and CRLF. Written from back to front.
-struct End {
-    text: [u8; END_BYTES],
-    from: usize,
-}
-
-/// Room for two numbers of at most 20 digits, each written in three groups of eight, [`BETWEEN_BYTES`] and CRLF: 58.
+/// Room for the end of a line: two numbers of at most 20 digits, each written in three groups of eight,
+/// [`BETWEEN_BYTES`] and CRLF. Together 58.
 const END_BYTES: usize = 64;
 
 /// Longest text between two numbers.
@@ -83,22 +78,18 @@ impl<const N: usize> Numbered<N> {
 impl Fields {
     /// Adds prepared fields beside others of their names. The two numbers complete the last value, in decimal digits.
     pub fn append_numbered<const N: usize>(&mut self, numbered: &Numbered<N>, [first, second]: [u64; 2]) {
-        let mut end = End { text: [0; END_BYTES], from: END_BYTES };
-        end.put(*b"\r\n");
-        end.put_number(second);
-        end.put(numbered.between);
-        end.put_number(first);
-        self.append_lines(&numbered.fields, end.text.get(end.from..).unwrap_or_default());
-    }
-
-    /// Adds prepared fields; `end` replaces the end of the last line.
-    fn append_lines(&mut self, fields: &Prepared, end: &[u8]) {
+        let fields = &numbered.fields;
         let at = self.arena.len() as u32 | ARENA;
         let text = fields.text.strip_suffix(LINE_END).unwrap_or_default();
-        self.arena.reserve(text.len() + end.len());
+        self.arena.reserve(text.len() + END_BYTES);
         self.arena.extend_from_slice(text);
-        self.arena.extend_from_slice(end);
-        self.take_in(fields, at, end.len() - LINE_END.len());
+        let from = self.arena.len();
+        push_number(&mut self.arena, first);
+        self.arena.extend_from_slice(&numbered.between);
+        push_number(&mut self.arena, second);
+        let longer = self.arena.len() - from;
+        self.arena.extend_from_slice(LINE_END);
+        self.take_in(fields, at, longer);
     }
 
     /// Adds the entries of prepared fields whose text begins at `at`; the last value is `longer` than prepared.
@@ -136,29 +127,27 @@ impl Fields {
     }
 }
 
-impl End {
-    /// Prepends a number, eight digits at a time.
-    #[inline]
-    fn put_number(&mut self, mut number: u64) {
-        const GROUP: u64 = 100_000_000;
-        while number >= GROUP {
-            self.put(eight_digits((number % GROUP) as u32));
-            number /= GROUP;
-        }
-        let digits = eight_digits(number as u32);
-        self.put(digits);
-        let not_zero = u64::from_le_bytes(digits) ^ ZEROS;
-        self.from += (not_zero | LAST_DIGIT).trailing_zeros() as usize / 8; // without the leading zeros
-    }
+/// The numbers of one group of eight digits.
+const GROUP: u64 = 100_000_000;
 
-    /// Prepends a text.
-    #[inline]
-    fn put<const N: usize>(&mut self, text: [u8; N]) {
-        if let Some(place) = self.text.get_mut(..self.from).and_then(<[u8]>::last_chunk_mut) {
-            *place = text;
-            self.from -= N;
-        }
+/// Appends a number, eight digits at a time.
+#[inline]
+fn push_number(out: &mut Vec<u8>, number: u64) {
+    if number >= GROUP {
+        return push_groups(out, number);
     }
+    let digits = u64::from_le_bytes(eight_digits(number as u32));
+    let leading_zeros = ((digits ^ ZEROS) | LAST_DIGIT).trailing_zeros() / 8;
+    // All eight bytes, because a copy of a fixed length is a single store.
+    out.extend_from_slice(&(digits >> (8 * leading_zeros)).to_le_bytes());
+    out.truncate(out.len() - leading_zeros as usize);
+}
+
+/// The same for a number of more than eight digits.
+#[cold]
+fn push_groups(out: &mut Vec<u8>, number: u64) {
+    push_number(out, number / GROUP);
+    out.extend_from_slice(&eight_digits((number % GROUP) as u32));
 }
 
 /// The digit 0 eight times.
