@@ -5,6 +5,7 @@ use super::super::{Exchange, Phase, Stop, unless_gone};
 use super::Due;
 use crate::autopsy::body;
 use crate::respond::{self, LocalResponse};
+use crate::snapshot::Instance;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -52,6 +53,7 @@ impl Exchange<'_> {
     }
 
     /// Runs the filters up to the first one that must wait.
+    #[inline(always)] // as `filter_response_below`
     fn filter_response_on(&mut self, reply: &mut Reply<'_>) -> Option<(usize, Due)> {
         self.phase = Phase::Filtered;
         if let Some(cx) = &mut self.cx {
@@ -97,19 +99,39 @@ impl Exchange<'_> {
     /// Runs the response filters before place `end`, the last first, up to one that must wait.
     #[inline(always)] // for nearly every response, it is all that happens
     fn filter_response_below(&mut self, reply: &mut Reply<'_>, end: usize) -> Option<(usize, Due)> {
-        for at in (0..end).rev() {
-            let index = self.ran[at];
-            let hooks = self.local.snapshot.filters[index as usize].hooks;
-            if !hooks.has_any(Hooks::RESPONSE | Hooks::RESPONSE_BODY) {
-                continue;
-            }
-            let is_head_alone = matches!(reply, Reply::Upstream(_)) && !hooks.has(Hooks::RESPONSE_BODY);
-            let due = match is_head_alone {
-                true => self.on_response(reply, index),
-                false => self.filter_response_one(reply, index),
+        let mut end = end;
+        while let Some((at, decided)) = self.filter_heads_below(reply, end) {
+            let due = match decided {
+                Some(decided) => self.decided(reply, decided),
+                None => self.filter_response_one(reply, self.ran[at]),
             };
             if let Some(due) = due {
                 return Some((at, due));
+            }
+            end = at;
+        }
+        None
+    }
+
+    /// Runs the response filters before place `end` that see only the head of an upstream's response. Stops at the place
+    /// of the first that decides something, with its decision, or that needs more than the head, without one.
+    #[inline(always)] // as `ask`
+    fn filter_heads_below(&mut self, reply: &mut Reply<'_>, end: usize) -> Option<(usize, Option<Flow>)> {
+        let is_relayed = matches!(reply, Reply::Upstream(_));
+        let (cx, head) = (self.cx.as_mut()?, reply.head()?);
+        let (filters, ran) = (&*self.local.snapshot.filters, self.ran.get(..end)?);
+        for (at, &index) in ran.iter().enumerate().rev() {
+            let Instance { filter, hooks, .. } = &*filters[index as usize];
+            if !hooks.has_any(Hooks::RESPONSE | Hooks::RESPONSE_BODY) {
+                continue;
+            }
+            if !is_relayed || hooks.has(Hooks::RESPONSE_BODY) {
+                return Some((at, None));
+            }
+            (cx.filter, cx.is_relayed) = (index, true);
+            match filter.on_response(head, cx) {
+                Flow::Continue => {} // nearly always
+                decided => return Some((at, Some(decided))),
             }
         }
         None
@@ -140,7 +162,6 @@ impl Exchange<'_> {
         self.on_response(reply, index)
     }
 
-    #[inline(always)] // as `ask`
     fn on_response(&mut self, reply: &mut Reply<'_>, index: u32) -> Option<Due> {
         let instance = &self.local.snapshot.filters[index as usize];
         if !instance.hooks.has(Hooks::RESPONSE) {
