@@ -464,7 +464,7 @@ impl Exchange<'_> {
             }
             // In records even an absent body has bytes: those of its end.
             (None, _) if kind == BodyKind::Empty && framing != Framing::Records => {
-                *relay = Relay::of_head(out);
+                relay.begin_head(out);
             }
             (None, _) => {
                 *relay = Relay::new(kind, framing, out);

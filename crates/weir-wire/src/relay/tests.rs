@@ -174,3 +174,26 @@ async fn a_body_that_is_gathered_waits_for_what_is_owed() {
     poll_fn(|cx| relay.poll_gather(cx, &mut from, Some(&mut slow))).await.unwrap();
     assert_eq!(relay.take_buffer().unwrap(), b"ABCD!");
 }
+
+/// The connection of an upstream keeps its relay, so nothing of a message may reach the next one.
+#[tokio::test]
+async fn a_released_relay_begins_like_a_new_one() {
+    let ((mut from, _sender), (mut to, mut receiver)) = (pair(), pair());
+    let mut relay = Relay::new(BodyKind::Chunked, Framing::Chunked, b"first|".to_vec());
+    relay.keep(1024);
+    relay.read_on(1024);
+    relay.hide_pauses();
+    let mut slow = Slow::default();
+    relay.prime(b"3\r\nabc\r\n0\r\na: b\r\n\r\nnext", Some(&mut slow)).unwrap();
+    poll_fn(|cx| relay.poll(cx, &mut from, &mut to, Some(&mut slow))).await.unwrap();
+    assert_eq!(relay.leftover(), b"next");
+    relay.release();
+    assert_eq!(format!("{relay:?}"), format!("{:?}", Relay::idle()));
+    relay.begin_head(b"|second".to_vec());
+    poll_fn(|cx| relay.poll(cx, &mut from, &mut to, None)).await.unwrap();
+    assert_eq!((relay.sent(), relay.taken(), relay.leftover()), (7, 0, &b""[..]));
+    drop(to);
+    let mut got = String::new();
+    receiver.read_to_string(&mut got).await.unwrap();
+    assert!(got.starts_with("first|3\r\nABC\r\n") && got.ends_with("a: b\r\n\r\n|second"), "{got:?}");
+}
