@@ -561,9 +561,13 @@ impl Exchange<'_> {
     /// Keeps the bytes that were read after the request's body.
     pub(super) fn keep_what_follows(&mut self, relay: &Relay) {
         self.request_over |= relay.is_finished();
+        let leftover = relay.leftover();
+        if leftover.is_empty() && self.leftover.is_empty() {
+            return; // nearly always
+        }
         let held = |cx: &Cx| cx.request_whole.is_some() || cx.request_spool.is_some();
         if self.request_over && !self.cx.as_ref().is_some_and(held) {
-            self.leftover = relay.leftover().to_vec();
+            self.leftover = leftover.to_vec();
         }
     }
 
