@@ -301,6 +301,7 @@ impl Slot {
         }
     }
 
+    #[inline]
     fn is_ready(&self, bits: u8) -> bool {
         self.ready.get() & bits != 0
     }

@@ -82,6 +82,7 @@ impl Stream {
 
     /// Whether a read could return something, as far as we know without reading. If not, wakes the task when it
     /// could.
+    #[inline]
     pub fn may_read(&self, cx: &Context<'_>) -> bool {
         match self {
             Self::Direct(t) => t.may_read(cx),

@@ -238,13 +238,18 @@ impl Socket {
 
     /// Whether a read could return something, an error included, as far as we know without reading. If not, wakes the
     /// task when it could.
+    #[inline]
     pub(crate) fn may_read(&self, cx: &Context<'_>) -> bool {
         match &self.readiness {
-            Readiness::Core(place) => {
-                place.slot.is_ready(READ | ENDED) || place.wait(&self.fd, READ, cx).is_err()
-            }
+            Readiness::Core(place) => place.slot.is_ready(READ | ENDED) || self.cannot_wait(place, cx),
             Readiness::Runtime(_) => true,
         }
+    }
+
+    /// Waits to read. True if the system cannot watch another socket: then a read tells.
+    #[inline(never)]
+    fn cannot_wait(&self, place: &Place, cx: &Context<'_>) -> bool {
+        place.wait(&self.fd, READ, cx).is_err()
     }
 
     /// The same without waking anybody.
