@@ -10,7 +10,7 @@ mod records;
 
 use crate::Socket;
 use buffers::{Queue, READ_BYTES, RECORD_BYTES, prefix, split, with_buffers};
-use records::{Next, encrypt, proceed};
+use records::{Next, Plaintext, encrypt, proceed};
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus, WriteTraffic};
 use rustls::{CommonState, Error, ServerConfig};
@@ -94,9 +94,7 @@ impl Unbuffered {
                 return Poll::Ready(Ok(()));
             }
             SERVER_NAME.set(None); // another connection may have left one
-            let mut decrypted = take(&mut self.decrypted);
-            let received = self.poll_receive(cx, &mut |bytes| decrypted.push(bytes));
-            self.decrypted = decrypted;
+            let received = self.poll_receive(cx, None);
             if let Some(name) = SERVER_NAME.take() {
                 self.server_name = Some(name);
             }
@@ -115,20 +113,12 @@ impl Unbuffered {
         buffer: &mut Vec<u8>,
     ) -> Poll<io::Result<usize>> {
         let before = buffer.len();
-        let mut rest = take(&mut self.decrypted);
-        if rest.is_empty() {
-            let read = self.poll_plaintext(cx, &mut |bytes| {
-                let (now, later) = bytes.split_at(bytes.len().min(buffer.capacity() - buffer.len()));
-                buffer.extend_from_slice(now);
-                rest.push(later);
-            });
-            self.decrypted = rest;
-            ready!(read)?;
+        if self.decrypted.is_empty() {
+            ready!(self.poll_plaintext(cx, Some(&mut *buffer)))?;
         } else {
-            let count = rest.bytes().len().min(buffer.capacity() - buffer.len());
-            buffer.extend_from_slice(rest.bytes().get(..count).unwrap_or_default());
-            rest.take(count);
-            self.decrypted = rest;
+            let count = self.decrypted.bytes().len().min(buffer.capacity() - buffer.len());
+            buffer.extend_from_slice(self.decrypted.bytes().get(..count).unwrap_or_default());
+            self.decrypted.take(count);
         }
         Poll::Ready(Ok(buffer.len() - before))
     }
@@ -240,29 +230,28 @@ impl Unbuffered {
 
     /// Waits for plaintext of the client, its close_notify or an error, and keeps the plaintext for the next read.
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut decrypted = take(&mut self.decrypted);
-        let read = match decrypted.is_empty() {
-            true => self.poll_plaintext(cx, &mut |bytes| decrypted.push(bytes)),
+        match self.decrypted.is_empty() {
+            true => self.poll_plaintext(cx, None),
             false => Poll::Ready(Ok(())),
-        };
-        self.decrypted = decrypted;
-        read
+        }
     }
 
-    /// Waits for plaintext of the client and passes it to `sink`. If it passes none, the client has sent a
-    /// close_notify.
-    fn poll_plaintext(&mut self, cx: &mut Context<'_>, sink: &mut dyn FnMut(&[u8])) -> Poll<io::Result<()>> {
+    /// Waits for plaintext of the client, while `decrypted` is empty. Fills the spare capacity of `wanted`, and keeps
+    /// the rest in `decrypted`. If none arrives, the client has sent a close_notify.
+    fn poll_plaintext(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut wanted: Option<&mut Vec<u8>>,
+    ) -> Poll<io::Result<()>> {
+        let before = wanted.as_ref().map_or(0, |buffer| buffer.len());
         loop {
             self.check()?;
             if self.has_ended {
                 return Poll::Ready(Ok(()));
             }
-            let mut any = false;
-            let count = ready!(self.poll_receive(cx, &mut |bytes| {
-                any |= !bytes.is_empty();
-                sink(bytes);
-            }))?;
-            if any {
+            let count = ready!(self.poll_receive(cx, wanted.as_deref_mut()))?;
+            let is_filled = wanted.as_ref().is_some_and(|buffer| buffer.len() > before);
+            if is_filled || !self.decrypted.is_empty() {
                 return Poll::Ready(Ok(()));
             }
             if count == 0 {
@@ -272,15 +261,19 @@ impl Unbuffered {
         }
     }
 
-    /// Reads from the socket once, decrypts every complete record, and passes the plaintext to `sink`. Returns how many
-    /// bytes arrived; 0 at the end of the connection.
-    fn poll_receive(&mut self, cx: &mut Context<'_>, sink: &mut dyn FnMut(&[u8])) -> Poll<io::Result<usize>> {
+    /// Reads from the socket once and decrypts every complete record, into the spare capacity of `wanted` first. Returns
+    /// how many bytes arrived; 0 at the end of the connection.
+    fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        wanted: Option<&mut Vec<u8>>,
+    ) -> Poll<io::Result<usize>> {
         let kept = self.received.len();
         if kept >= MOST_RECEIVED_BYTES {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "message buffer full")));
         }
         let count = if kept > RECORD_BYTES {
-            ready!(self.poll_receive_in_place(cx, sink))?
+            ready!(self.poll_receive_in_place(cx, wanted))?
         } else {
             ready!(with_buffers(|buffers| {
                 let (before, room) = prefix(&mut buffers.incoming, kept + READ_BYTES).split_at_mut(kept);
@@ -288,8 +281,11 @@ impl Unbuffered {
                 if count > 0 {
                     before.copy_from_slice(&self.received);
                     let all = prefix(&mut buffers.incoming, kept + count);
-                    let start = self.process(all, sink);
-                    self.received = all.get(start..).unwrap_or_default().to_vec();
+                    let start = self.process(all, wanted);
+                    let rest = all.get(start..).unwrap_or_default();
+                    if kept > 0 || !rest.is_empty() {
+                        self.received = rest.to_vec();
+                    }
                 }
                 Poll::Ready(io::Result::Ok(count))
             }))?
@@ -305,7 +301,7 @@ impl Unbuffered {
     fn poll_receive_in_place(
         &mut self,
         cx: &mut Context<'_>,
-        sink: &mut dyn FnMut(&[u8]),
+        wanted: Option<&mut Vec<u8>>,
     ) -> Poll<io::Result<usize>> {
         let mut all = take(&mut self.received);
         let kept = all.len();
@@ -317,7 +313,7 @@ impl Unbuffered {
         };
         all.truncate(kept + count);
         if count > 0 {
-            let start = self.process(&mut all, sink);
+            let start = self.process(&mut all, wanted);
             all.drain(..start);
         }
         self.received = all;
@@ -330,13 +326,16 @@ impl Unbuffered {
         Poll::Ready(Ok(room.filled().len()))
     }
 
-    /// Lets rustls process received bytes. Returns where those start that it needs again.
-    fn process(&mut self, incoming: &mut [u8], sink: &mut dyn FnMut(&[u8])) -> usize {
+    /// Lets rustls process received bytes, and fills the spare capacity of `wanted` before `decrypted`. Returns where
+    /// those bytes start that rustls needs again.
+    fn process(&mut self, incoming: &mut [u8], wanted: Option<&mut Vec<u8>>) -> usize {
+        let mut plaintext = Plaintext { wanted, kept: &mut self.decrypted };
         let mut start = 0;
         loop {
             let left = incoming.get_mut(start..).unwrap_or_default();
             let UnbufferedStatus { discard, state } = self.session.process_tls_records(left);
-            let next = state.and_then(|state| proceed(state, &mut self.unsent, &mut self.has_ended, sink));
+            let next =
+                state.and_then(|state| proceed(state, &mut self.unsent, &mut self.has_ended, &mut plaintext));
             start += discard;
             match next {
                 Ok(Next::Again(more)) => start += more,
@@ -363,6 +362,9 @@ impl Unbuffered {
     fn seal(&mut self, first: &[u8], rest: &[u8], out: &mut Vec<u8>) -> io::Result<usize> {
         let sealed = self.drive(|traffic, unsent| {
             let end = encrypt(traffic, first, out, 0)?;
+            if rest.is_empty() {
+                return Ok(end);
+            }
             let all = encrypt(traffic, rest, out, end);
             if all.is_err() {
                 unsent.push(out.get(..end).unwrap_or_default()); // the session has counted them
@@ -403,33 +405,37 @@ impl Unbuffered {
                     }),
                     None => Ok(Next::Wait),
                 },
-                Ok(state) => proceed(state, &mut self.unsent, &mut self.has_ended, &mut |bytes| {
-                    self.decrypted.push(bytes);
-                }),
+                Ok(state) => {
+                    let mut plaintext = Plaintext { wanted: None, kept: &mut self.decrypted };
+                    proceed(state, &mut self.unsent, &mut self.has_ended, &mut plaintext)
+                }
                 Err(e) => Err(e),
             };
-            match next {
-                Ok(Next::Again(more)) => drop(self.received.drain(..discard + more)),
-                Ok(Next::Sent) => drop(self.received.drain(..discard)),
-                Ok(Next::Wait) => {
-                    drop(self.received.drain(..discard));
-                    return done;
-                }
+            let used = match next {
+                Ok(Next::Again(more)) => discard + more,
+                Ok(Next::Sent | Next::Wait) => discard,
                 Err(e) => {
                     self.fail(e);
                     return None;
                 }
+            };
+            if used > 0 {
+                self.received.drain(..used);
+            }
+            if matches!(next, Ok(Next::Wait)) {
+                return done;
             }
         }
     }
 
     /// Ends the session, and queues the alert that tells the client why.
     fn fail(&mut self, error: Error) {
+        let mut plaintext = Plaintext { wanted: None, kept: &mut self.decrypted };
         // While rustls has something to write, it ignores the input.
         while self.session.wants_write() {
             let state = self.session.process_tls_records(&mut []).state;
             let next =
-                state.and_then(|state| proceed(state, &mut self.unsent, &mut self.has_ended, &mut |_| {}));
+                state.and_then(|state| proceed(state, &mut self.unsent, &mut self.has_ended, &mut plaintext));
             if !matches!(next, Ok(Next::Again(_) | Next::Sent)) {
                 break;
             }
@@ -450,6 +456,9 @@ impl Unbuffered {
                     return Ok(());
                 }
             }
+        }
+        if self.unsent.is_empty() {
+            return Ok(()); // the socket has taken all records
         }
         self.unsent.push(records);
         match self.poll_send(cx) {

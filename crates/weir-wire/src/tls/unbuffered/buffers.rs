@@ -61,10 +61,12 @@ impl Queue {
 
 /// Runs a task with the buffers of this thread.
 pub(super) fn with_buffers<T>(task: impl FnOnce(&mut Buffers) -> T) -> T {
-    let mut buffers = BUFFERS.take().unwrap_or_default();
-    let done = task(&mut buffers);
-    BUFFERS.set(Some(buffers));
-    done
+    BUFFERS.with(|shared| {
+        let mut buffers = shared.take().unwrap_or_default();
+        let done = task(&mut buffers);
+        shared.set(Some(buffers));
+        done
+    })
 }
 
 /// The first bytes of a buffer. It grows to hold them and never shrinks, so only new bytes are cleared.

@@ -15,15 +15,37 @@ pub(super) enum Next {
     Wait,
 }
 
+/// Where decrypted bytes go.
+pub(super) struct Plaintext<'a> {
+    /// What a read asked for: filled first, within its capacity.
+    pub(super) wanted: Option<&'a mut Vec<u8>>,
+    /// Keeps the rest for the next read.
+    pub(super) kept: &'a mut Queue,
+}
+
 /// Room for what encryption adds to a record, and for a KeyUpdate before it. If rustls needs more, we make more.
 pub(super) const OVERHEAD_BYTES: usize = 128;
 
-/// Handles a state of a session: passes plaintext to `sink` and records to `unsent`.
+impl Plaintext<'_> {
+    fn push(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        if let Some(buffer) = &mut self.wanted {
+            let (now, later) = bytes.split_at(bytes.len().min(buffer.capacity() - buffer.len()));
+            buffer.extend_from_slice(now);
+            rest = later;
+        }
+        if !rest.is_empty() {
+            self.kept.push(rest);
+        }
+    }
+}
+
+/// Handles a state of a session: moves decrypted bytes to `plaintext` and records to `unsent`.
 pub(super) fn proceed(
     state: ConnectionState<'_, '_, ServerConnectionData>,
     unsent: &mut Queue,
     has_ended: &mut bool,
-    sink: &mut dyn FnMut(&[u8]),
+    plaintext: &mut Plaintext<'_>,
 ) -> Result<Next, Error> {
     let mut discard = 0;
     match state {
@@ -31,7 +53,7 @@ pub(super) fn proceed(
             while let Some(record) = traffic.next_record() {
                 let record = record?;
                 discard += record.discard;
-                sink(record.payload);
+                plaintext.push(record.payload);
             }
         }
         ConnectionState::EncodeTlsData(mut record) => encode(&mut record, &mut unsent.bytes)?,
@@ -63,16 +85,13 @@ fn encode(record: &mut EncodeTlsData<'_, ServerConnectionData>, out: &mut Vec<u8
     Ok(())
 }
 
-/// Encrypts data into `out` from `start` on, and returns the end of its records.
+/// Encrypts data, at least one byte, into `out` from `start` on, and returns the end of its records.
 pub(super) fn encrypt(
     traffic: &mut WriteTraffic<'_, ServerConnectionData>,
     data: &[u8],
     out: &mut Vec<u8>,
     start: usize,
 ) -> Result<usize, Error> {
-    if data.is_empty() {
-        return Ok(start);
-    }
     let mut needed = data.len() + OVERHEAD_BYTES * (data.len() / RECORD_BYTES + 1);
     loop {
         let room = prefix(out, start + needed).get_mut(start..).unwrap_or_default();
