@@ -609,6 +609,7 @@ impl Core {
             self.runners.borrow_mut().clear();
             self.request_lanes.take().iter().for_each(|lane| lane.dismiss());
             weir_wire::h2::free_buffers();
+            weir_wire::allocator::free_blocks();
             weir_wire::limits::give_memory_back();
         }
     }

@@ -21,6 +21,7 @@ mod timers;
 pub(crate) use tasks::Tasks;
 pub(crate) use timers::Timers;
 
+use crate::allocator;
 use crate::sockets::{Datagrams, Sockets, TAKEN};
 use mio::{Events, Token};
 use std::cell::RefCell;
@@ -172,6 +173,7 @@ impl Driver {
     /// When the system cannot poll the set.
     pub fn run(mut self, main: impl Future<Output = ()> + 'static) -> io::Result<()> {
         let beside = runtime()?;
+        let _keeping = allocator::keep();
         let _entered = beside.enter();
         let _current = Current::set(self.own.clone());
         let mut set = LocalSet::new();

@@ -9,6 +9,7 @@
 //!
 //! *Architecture Invariant:* nothing here knows routes, filters or configs.
 
+pub mod allocator;
 pub mod base64;
 mod chain;
 pub mod client_hello;

@@ -8,6 +8,10 @@ mod cmd;
 mod proof;
 
 use std::process::ExitCode;
+use weir_wire::allocator::Allocator;
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
     proof::as_part().unwrap_or_else(cmd::run)
