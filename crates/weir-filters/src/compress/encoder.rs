@@ -69,9 +69,14 @@ impl Encoder {
             Coding::Gzip => Algorithm::Gzip(Box::new(Compress::new_gzip(Compression::new(level.into()), 15))),
             Coding::Zstd => {
                 let mut context = CCtx::try_create().ok_or(Failed)?;
-                let level = CParameter::CompressionLevel(level.into());
-                context.set_parameter(level).map_err(|_| Failed)?;
+                context.set_parameter(CParameter::CompressionLevel(level.into())).map_err(|_| Failed)?;
                 context.set_parameter(CParameter::WindowLog(window)).map_err(|_| Failed)?;
+                // Tables with an entry for each byte of the window. The library's are for windows of 2 to 4 MiB: 2
+                // MiB at level 6, 8 MiB at level 9. With ours, more stays in the processor's cache: at level 6, 16
+                // bodies at once take 2 to 23 % less time and become at most 0.3 % longer.
+                if (5..=12).contains(&level) {
+                    context.set_parameter(CParameter::HashLog(window)).map_err(|_| Failed)?;
+                }
                 Algorithm::Zstd(context)
             }
         };
@@ -144,9 +149,9 @@ pub(super) fn memory(algorithm: Coding, level: u8) -> usize {
         (Coding::Br, 9) => 39_936,
         (Coding::Br, _) => 24_576,
         (Coding::Zstd, 0..=3) => 2_048,
-        (Coding::Zstd, 4..=6) => 3_840,
-        (Coding::Zstd, 7..=9) => 11_776,
-        (Coding::Zstd, 10..=15) => 67_584,
+        (Coding::Zstd, 4) => 3_840,
+        (Coding::Zstd, 5..=12) => 2_560,
+        (Coding::Zstd, 13..=15) => 67_584,
         (Coding::Zstd, _) => 86_016,
     };
     kib * 1024
@@ -379,7 +384,7 @@ mod tests {
 
     #[test]
     fn it_fits_the_memory_it_is_given() {
-        for level in [1, 3, 6, 9] {
+        for level in [1, 3, 4, 5, 6, 9, 12] {
             let encoder = Encoder::new(Coding::Zstd, level, None).unwrap();
             let Algorithm::Zstd(mut zstd) = encoder.by else { panic!() };
             encode_zstd(&mut zstd, &[b'a'; 1 << 20], Then::More, &mut Vec::new()).unwrap();

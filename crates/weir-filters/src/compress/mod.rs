@@ -66,7 +66,7 @@ struct CompressSettings {
     levels: Levels,
     /// Most memory for bodies being compressed, over all cores. When it is used up, further bodies use a coding that
     /// needs less, if the client accepts one, or pass uncompressed. One body takes 384 KiB with gzip, 6 MiB with
-    /// brotli at level 6, 4 MiB with Zstandard at level 6. Default `512MiB`.
+    /// brotli at level 6, 2.5 MiB with Zstandard at level 6. Default `512MiB`.
     memory: ByteSize,
 }
 
