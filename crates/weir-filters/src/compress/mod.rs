@@ -346,7 +346,10 @@ impl Filter for Compress {
         }
         let out = encoder.encode(piece.data(), then).map_err(failed)?;
         match then {
-            Then::Finish => state.taken = None,
+            Then::Finish => {
+                encoder.retire();
+                state.taken = None;
+            }
             Then::Flush | Then::More => *state.encoder.borrow_mut() = Some(encoder),
         }
         if takes > YIELDS {
@@ -436,8 +439,12 @@ fn elsewhere(
     }
     Ok(async move {
         let (encoder, made) = result.await.map_err(|_| &COMPRESS_FAILED)?;
-        *back.borrow_mut() = Some(encoder);
-        made.map_err(|_| &COMPRESS_FAILED)
+        let made = made.map_err(|_| &COMPRESS_FAILED)?;
+        match then {
+            Then::Finish => encoder.retire(), // here and not there, since bodies begin on this thread
+            Then::Flush | Then::More => *back.borrow_mut() = Some(encoder),
+        }
+        Ok(made)
     })
 }
 

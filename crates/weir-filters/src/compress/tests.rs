@@ -233,3 +233,19 @@ async fn large_pieces_are_compressed_elsewhere() {
         assert!(decode(coding, &out) == body.as_bytes(), "{name}");
     }
 }
+
+/// The core reuses the Zstandard context of a body that is complete, wherever its end was compressed.
+#[tokio::test]
+async fn a_complete_body_leaves_its_context_to_the_next() {
+    for length in [5_000, 200_000] {
+        let settings = json!({ "algorithms": ["zstd"], "levels": { "zstd": 5 } });
+        let mut exchange = exchange(settings, GET).await;
+        assert!(is_compressed(&exchange.response("200\nContent-Type: text/plain")));
+        let body = vec![b'a'; length];
+        let mut out = exchange.response_body(b"begin", false).unwrap();
+        assert!(!encoder::idle().contains(&5), "{length}: in use");
+        out.extend(exchange.response_body(&body, true).unwrap());
+        assert!(encoder::idle().contains(&5), "{length}");
+        assert!(decode(Coding::Zstd, &out) == [b"begin", &body[..]].concat(), "{length}");
+    }
+}
