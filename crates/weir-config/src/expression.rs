@@ -24,6 +24,9 @@ pub fn refusal(
     let (style, source) = source_at(node, diagnostics)?;
     let line = source.lines().next()?;
     let (before, comment) = comment_of(line).filter(|_| style == Style::Plain)?;
+    if node.as_text().is_some_and(|text| ends_in_brackets(text, line)) {
+        return None;
+    }
     // What stands before it may be the whole expression.
     let text = if is_sound(before) { before } else { line.trim_end() };
     let after = if is_sound(before) { format!(" {comment}") } else { String::new() };
@@ -130,6 +133,12 @@ fn source_at<'d>(node: &Node, diagnostics: &'d Diagnostics) -> Option<(Style, &'
         _ => Style::Plain,
     };
     Some((style, rest))
+}
+
+/// Whether a text without quotes ends at a comma or bracket of the list or map that it stands in. A comment later on the
+/// line then cuts nothing off. Outside brackets, YAML takes a comma or bracket into the text.
+fn ends_in_brackets(text: &str, line: &str) -> bool {
+    line.strip_prefix(text).is_some_and(|rest| rest.trim_start().starts_with([',', '}', ']']))
 }
 
 /// What stands before and from a `#` that begins a comment in text without quotes.
