@@ -72,7 +72,7 @@ impl Checker<'_> {
             let is_alone = endpoints.iter().filter(|other| other.priority == endpoint.priority).count() == 1;
             if is_alone && !is_name {
                 let message = format!(
-                    "{} is the only endpoint of priority {}: no other endpoint takes over its load if it fails",
+                    "{} is the only endpoint of priority {}: if it fails, all of its load moves at once",
                     endpoint.address, endpoint.priority
                 );
                 let hint = "give another endpoint the same priority";
