@@ -282,12 +282,18 @@ impl Handover {
         self.sockets.push(Inherited { owner: Owner::Any, asked: actual.to_string(), actual, sockets });
     }
 
-    /// Adds the homes of QUIC connections, and a link by which both processes pass on datagrams.
+    /// Adds the homes of QUIC connections and, if there are UDP sockets, a link by which both processes pass on
+    /// datagrams. Call it after the listeners have been added.
+    ///
+    /// 0.1 refuses to start with a socket like the link. Without HTTP/3, which it does not have either, it can take over.
     ///
     /// # Errors
     /// When no socket or thread is left for the link.
     pub fn add_homes(&mut self, homes: &Arc<Homes>) -> io::Result<()> {
         self.state.push(State { kind: Kind::Quic, key: String::new(), bytes: homes.keep() });
+        if !self.sockets.iter().any(|inherited| matches!(inherited.actual, Address::Udp(_))) {
+            return Ok(());
+        }
         let link = homes.precede()?;
         let (owner, asked) = (Owner::Relay, String::new());
         let actual = Address::Unix(PathBuf::new());
@@ -403,6 +409,17 @@ mod tests {
         handover.add_listener("web", &any(), web.address, web.sockets);
         handover.add_admin(&any(), admin.address, admin.sockets.into_iter().next().unwrap());
         (handover, addresses.0, addresses.1)
+    }
+
+    /// 0.1 takes every socket for one that accepts connections.
+    #[test]
+    fn without_udp_every_socket_is_one_that_0_1_knows() {
+        let (mut given, ..) = with_two_listeners();
+        given.add_homes(&Arc::new(Homes::new().unwrap())).unwrap();
+        let (payload, descriptors) = handover::receive(&sent(given)).unwrap();
+        let (header, _) = Header::read(&payload, descriptors.len()).unwrap();
+        assert!(header.sockets.iter().all(|sockets| sockets.owner != Owner::Relay));
+        assert!(Inheritance::of_sockets(descriptors).is_ok());
     }
 
     #[test]
