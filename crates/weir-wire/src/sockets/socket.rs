@@ -103,10 +103,13 @@ impl Socket {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let room = buffer.initialize_unfilled();
-        let read =
-            self.poll_read_by(cx, room.len(), || Ok(recv(&self.fd, &mut *room, RecvFlags::empty())?.1));
+        let read = self.poll_read_slice(cx, buffer.initialize_unfilled());
         read.map_ok(|n| buffer.advance(n))
+    }
+
+    /// Like `poll_read`, but into a slice.
+    pub(crate) fn poll_read_slice(&self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.poll_read_by(cx, room.len(), || Ok(recv(&self.fd, &mut *room, RecvFlags::empty())?.1))
     }
 
     #[inline(always)]
@@ -266,8 +269,7 @@ impl Socket {
     ) -> Poll<io::Result<usize>> {
         let start = buffer.len();
         buffer.resize(start + most, 0);
-        let room = &mut buffer[start..];
-        let read = self.poll_read_by(cx, most, || Ok(recv(&self.fd, &mut *room, RecvFlags::empty())?.1));
+        let read = self.poll_read_slice(cx, &mut buffer[start..]);
         buffer.truncate(if let Poll::Ready(Ok(n)) = read { start + n } else { start });
         read
     }
