@@ -316,6 +316,9 @@ impl Unbuffered {
             let start = self.process(&mut all, wanted);
             all.drain(..start);
         }
+        if all.len() <= RECORD_BYTES {
+            all.shrink_to_fit(); // the message is over, and a later read that leaves nothing frees nothing
+        }
         self.received = all;
         read
     }

@@ -237,6 +237,7 @@ fn a_long_handshake_message_may_arrive_in_pieces() {
         let mut came = Vec::with_capacity(64);
         poll_fn(|cx| accepted.poll_read(cx, &mut came)).await.unwrap();
         assert_eq!(came, b"hello");
+        assert_eq!(accepted.received.capacity(), 0, "an idle connection holds nothing of its handshake");
         shaking.join().unwrap();
     });
 }
