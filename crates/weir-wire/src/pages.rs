@@ -31,8 +31,7 @@ struct Pages {
 /// Whether a range of a file is entirely in memory, so that sending it does not wait for the disk. False if the
 /// kernel does not say: it is older than 6.5, a sandbox forbids the call, or another user owns the file.
 pub fn is_resident(file: &File, offset: u64, length: u64) -> bool {
-    static MAY_ASK: OnceLock<bool> = OnceLock::new();
-    if !MAY_ASK.get_or_init(|| !is_filtered() || a_child_may_ask()) {
+    if !may_ask() {
         return false;
     }
     let range = Range { offset, length };
@@ -42,6 +41,13 @@ pub fn is_resident(file: &File, offset: u64, length: u64) -> bool {
     let page = page_size() as u64;
     let (Some(end), true) = (offset.checked_add(length), told == 0) else { return false };
     pages.cached >= end.div_ceil(page) - offset / page
+}
+
+/// Whether the kernel may be asked about pages. The first call finds out, within a filter for system calls by a fork of
+/// the process: so call it at the start, while the process has little memory and no other thread.
+pub fn may_ask() -> bool {
+    static MAY_ASK: OnceLock<bool> = OnceLock::new();
+    *MAY_ASK.get_or_init(|| !is_filtered() || a_child_may_ask())
 }
 
 /// Whether a filter decides which system calls this process may make.

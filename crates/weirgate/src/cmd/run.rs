@@ -76,6 +76,7 @@ fn serve(
     predecessor: &mut Option<Predecessor>,
 ) -> Result<ExitCode> {
     let descriptors = weir_wire::limits::raise_descriptors();
+    weir_wire::pages::may_ask(); // before there are threads and memory: it may fork
     if let (Some(path), None) = (&args.pid_file, &predecessor) {
         PidFile::check(path)?;
     }
