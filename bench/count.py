@@ -29,6 +29,7 @@ from harness.env import BENCH, ROOT, Env, build_weir  # noqa: E402
 from suites import each, transcode  # noqa: E402
 from suites.filters import KEY  # noqa: E402
 from suites.routes import FEW, MANY, table_of  # noqa: E402
+from suites.stylesheet import style_sheet  # noqa: E402
 
 TABLE = BENCH / "counts.json"
 
@@ -58,6 +59,8 @@ class Row:
     size: int | None = None
     # Size of the file that the gateway serves.
     file: int | None = None
+    # It serves the style sheet of the suite `style-sheet`.
+    sheet: bool = False
 
 
 ALL = '{ all: { match: { path: "/*" }, upstream: origin } }'
@@ -71,6 +74,16 @@ ONE = {"connections": 1, "streams": 1, "scheme": "https"}
 TEXT = {"text": "x" * 1024}
 MEGABYTE = 1_000_000
 SHEET = 230_000
+
+
+def compressed(coding):
+    """A row for the style sheet in a coding. Encoders need most of it, so few requests are enough."""
+    return Row(
+        f"sheet-{coding}", f"a style sheet of 230 KB from a folder, compressed with {coding} at level 6, 16 connections",
+        {"connections": 16, "path": "/style.css", "headers": [f"Accept-Encoding: {coding}"]}, variant="routes",
+        config={"routes": '{ all: { match: { path: "/*" }, filters: [ { compress: {} } ], files: { root: "@root@" } } }'},
+        peer=None, sheet=True, short=80, long=240,
+    )  # fmt: skip
 
 
 def many(listeners, upstreams):
@@ -110,6 +123,8 @@ ROWS = [
     Row("h3-large", "the same by HTTP/3", {**ONE, "http3": True}, variant="file", file=MEGABYTE, peer=None, short=50, long=150),
     Row("file-230k", "HTTP/1.1, a file of 230 KB that is requested again and again, 64 connections", {"connections": 64, "path": "/blob"}, variant="file-h1", file=SHEET),
     Row("file-20k", "the same, a file of 20 KB", {"connections": 64, "path": "/blob"}, variant="file-h1", file=20_000),
+    compressed("gzip"),
+    compressed("zstd"),
     # The difference between these two is what 15 listeners and 63 upstreams add to each request: at most 2 %.
     Row("upstreams-1", "64 routes to one upstream, one listener, 64 connections", {"connections": 64, "routes": 64}, variant="many", config=many(1, 1), peer=None),
     Row("upstreams-64", "64 routes to 64 upstreams, 16 listeners, 64 connections", {"connections": 64, "routes": 64}, variant="many", config=many(16, 64), peer=None),
@@ -233,6 +248,12 @@ def measure(row, env, gateways):
         root.mkdir(exist_ok=True)
         (root / "blob").write_bytes(b"x" * row.file)
         time.sleep(2.5)  # Weir opens a file for each request until nobody has changed it for 2 s
+        row.config["root"] = root
+    if row.sheet:
+        root = env.scratch / "sheet"
+        root.mkdir(exist_ok=True)
+        (root / "style.css").write_text(style_sheet())
+        time.sleep(2.5)  # as above
         row.config["root"] = root
     for name in ("weir", row.peer):
         if row.loader and (name == "weir" or len(gateways) > 1):
