@@ -17,7 +17,7 @@ Programs of bench/peers.py are used if it has installed them; otherwise the resu
 Results go to ../results/published/DATE-COMMIT-FILE.json (every round) and .md (the output), replacing older ones of
 the same file and processor.
 """
-import argparse, datetime, glob, json, os, pathlib, subprocess, sys
+import argparse, datetime, glob, json, os, pathlib, shutil, subprocess, sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
@@ -49,7 +49,8 @@ def run(binary, file, duration, commit):
     command = [binary, "compare", "-f", file, "--save", base + ".json"] + (["-d", duration] if duration else [])
     command = ["taskset", "-c", str(max(os.sched_getaffinity(0)))] + command
     # Only the generator keeps the real-time policy: Weir starts the file's processes with the ordinary one.
-    command = ["nice", "-n", "-10", "chrt", "-f", "1"] * may_be_real_time() + command
+    command = ["chrt", "-f", "1"] * may_be_real_time() + command
+    command = ["nice", "-n", "-10"] * (os.geteuid() == 0) + command
     print(f"== {name}", flush=True)
     # The files' `taskset` finds programs through PATH.
     path = os.pathsep.join([os.path.dirname(binary)] * ("/" in binary) + [peers.path_with_peers()])
@@ -76,7 +77,8 @@ def run(binary, file, duration, commit):
 
 
 def may_be_real_time():
-    return os.geteuid() == 0 and subprocess.run(["chrt", "-f", "1", "true"], capture_output=True).returncode == 0
+    """Whether this user may set a real-time policy, and has the program for it."""
+    return bool(shutil.which("chrt")) and subprocess.run(["chrt", "-f", "1", "true"], capture_output=True).returncode == 0
 
 
 def processors(path):

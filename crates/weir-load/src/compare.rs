@@ -4,9 +4,9 @@
 //! block is dropped. With a direct upstream, one run alternates requests between the upstream and the gateway
 //! instead. weir-report's `comparison` computes the statistics of the rounds.
 //!
-//! A block that was spoilt from outside of the test is measured again at once, up to a limit for the whole comparison.
-//! Only that block is, and not its round: on a machine with other programs, a round of many blocks would rarely be
-//! complete. Every block is judged by the same rule (`verdict::spoilt_from_outside`), which sees no figure of a target.
+//! If something outside of the test spoilt a block, the comparison measures the block again immediately, up to a limit.
+//! It does not repeat the whole round, because few rounds of many blocks are free of disturbances. One rule
+//! (`verdict::spoilt_from_outside`), which ignores the figures of the targets, judges every block.
 //!
 //! *Layout.* `options` reads the options.
 
@@ -91,7 +91,8 @@ impl Compare {
     /// # Errors
     /// A block could not be run. Failures of targets are no errors; they are in the result.
     pub fn run(self, interrupt: &Interrupt, on_block: impl FnMut(u64, &str)) -> Result<Comparison, Error> {
-        let mut live = Live { begun: Instant::now(), interrupt, needed: &self.needed };
+        let (contenders, needed) = (&self.contenders, &self.needed);
+        let mut live = Live { begun: Instant::now(), interrupt, contenders, needed };
         self.run_in(&mut live, on_block)
     }
 
@@ -138,8 +139,8 @@ impl Compare {
         Ok(result)
     }
 
-    /// Measures a contender's block, and again while it is spoilt from outside and the limit allows. `None` if the
-    /// user ended the comparison.
+    /// Measures a contender's block, and repeats it while it is spoilt from outside and the limit allows. `None` if
+    /// the user ended the comparison.
     fn measure(
         &self,
         index: usize,
@@ -241,7 +242,22 @@ trait World {
 struct Live<'a> {
     begun: Instant,
     interrupt: &'a Interrupt,
+    contenders: &'a [Contender],
     needed: &'a [u32],
+}
+
+impl Live<'_> {
+    /// `Apart` only if all targets are. Otherwise only the targets that are apart would get rid of spoilt blocks, and
+    /// would look better than the others.
+    fn placement(&self) -> Result<Placement, Error> {
+        for contender in self.contenders {
+            let plan = Plan::new(&contender.options).map_err(Error::Mistakes)?;
+            if cores::placement(plan.pid, &plan.tcp_addresses(), self.needed) == Placement::Shared {
+                return Ok(Placement::Shared);
+            }
+        }
+        Ok(Placement::Apart)
+    }
 }
 
 impl World for Live<'_> {
@@ -251,7 +267,6 @@ impl World for Live<'_> {
 
     fn measure(&mut self, contender: &Contender) -> Result<Option<(Report, Placement)>, Error> {
         let plan = Plan::new(&contender.options).map_err(Error::Mistakes)?;
-        let (pid, addresses) = (plan.pid, plan.tcp_addresses());
         let report = plan.run(self.interrupt, |_| ())?;
         if self.interrupt.is_ended() {
             return Ok(None);
@@ -259,7 +274,7 @@ impl World for Live<'_> {
         // Finding the processes takes milliseconds, and only a block with reasons against it may be repeated.
         let placement = match report.verdict.grade {
             Grade::Valid => Placement::Shared,
-            Grade::Suspect | Grade::Invalid => cores::placement(pid, &addresses, self.needed),
+            Grade::Suspect | Grade::Invalid => self.placement()?,
         };
         Ok(Some((report, placement)))
     }

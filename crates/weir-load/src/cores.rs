@@ -106,12 +106,12 @@ pub(crate) fn placement(pid: Option<u32>, addresses: &[SocketAddr], needed: &[u3
     };
     let mut all = targets.iter().copied().chain(needed.iter().flat_map(|pid| crate::cost::tree(*pid)));
     let are_apart = |pid: u32| {
-        // A process that has ended took nothing from the next block.
+        // A process that has ended has no threads here, and is ignored.
         let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         let mut statuses = threads.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
         statuses.all(|text| allowed(&text).is_some_and(|cores| cores.is_disjoint(&own)))
     };
-    // Those on another machine are unknown: the packets they send take time on our cores.
+    // Targets on another machine count as shared: receiving their packets takes time on our cores.
     if !targets.is_empty() && all.all(are_apart) { Placement::Apart } else { Placement::Shared }
 }
 

@@ -45,8 +45,8 @@ pub(crate) fn thread_waited_ns() -> u64 {
     text.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// Reads [`thread_waited_ns`] of the thread that made it, again and again. The file stays open, because opening it takes
-/// most of the time.
+/// Reads [`thread_waited_ns`] of the thread that created it. Keeps the file open, because opening it takes most of the
+/// time.
 pub(crate) struct WaitedClock(Option<fs::File>);
 
 impl WaitedClock {

@@ -103,7 +103,7 @@ fn sections(c: &Comparison) -> String {
     out + &format!("<div class=\"plots\">{plots}</div>\n")
 }
 
-/// The blocks that were measured again, with what they had measured first.
+/// The blocks that were measured again, with their first figures.
 fn repeated(c: &Comparison) -> String {
     let Some(words) = c.repeated_words() else { return String::new() };
     let shown = FIGURES.iter().filter(|f| matches!(f.name, "rate" | "p50" | "p99" | "cost"));

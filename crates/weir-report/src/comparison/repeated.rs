@@ -1,5 +1,5 @@
-//! Blocks that were measured again. A comparison lists each of them with what it had measured, so that readers can
-//! check the choice. `verdict::spoilt_from_outside` makes it.
+//! Blocks that were measured again, as chosen by `verdict::spoilt_from_outside`. A comparison lists each with its first
+//! figures, so that readers can check the choice.
 
 use super::figures::FIGURES;
 use super::{Comparison, Measured};

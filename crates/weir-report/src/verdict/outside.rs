@@ -1,21 +1,21 @@
 //! Whether a block of a comparison was spoilt from outside of the test, so that it may be measured again.
 //!
-//! Whoever repeats measurements can choose results. So this accepts only causes that a target cannot bring about,
-//! whatever it answers and however it behaves:
+//! Repeating measurements makes it possible to pick results. Weir therefore accepts only causes that a target on cores
+//! of its own cannot produce, whatever it answers:
 //!
 //! - The whole generator stood still.
-//! - Other programs had the cores of the generator's threads. The kernel counts that time. It is evidence only if the
-//!   targets run on this machine and on other cores, since a thread also waits for a target that shares its core.
+//! - Other programs used the cores of the generator's threads. The kernel counts that time. The count is evidence only
+//!   if the targets run on this machine and on other cores, because a thread also waits for a target on its own core.
 //!
-//! The evidence must also be large enough to explain each reason. Other reasons stand, those on the generator's side
-//! too:
+//! The evidence must also be large enough to explain each reason. All other reasons stand, including these on the
+//! generator's side:
 //!
 //! - `generator_busy`: how much work a response is for the generator depends on how the target sends it.
 //! - `generator_throttled`: the target may use up a limit that both share.
 //! - Time stolen from the machine: a host that limits the whole machine takes more if a target uses more.
 //! - Late starts while the generator was working, such as after a burst of responses.
 
-use super::{LATE_NS, WAITED, percent, share};
+use super::{BUSY, LATE_NS, WAITED, percent, share};
 use crate::Report;
 use crate::report::{Grade, ThreadStats};
 use crate::units::time;
@@ -25,7 +25,7 @@ use crate::units::time;
 pub enum Placement {
     /// On the generator's machine, but on none of its cores.
     Apart,
-    /// On some of the generator's cores, or nobody knows where.
+    /// On some of the generator's cores, or unknown.
     Shared,
 }
 
@@ -38,9 +38,11 @@ pub fn spoilt_from_outside(report: &Report, placement: Placement) -> Option<Stri
 
 fn explains(r: &Report, placement: Placement, code: &str) -> bool {
     match code {
-        "generator_paused" => true,
+        // Without the kernel's counts of waits, a thread that waited for the target looks like one that stood still.
+        "generator_paused" => placement == Placement::Apart || r.threads.iter().any(|t| t.waited_ns > 0),
         "generator_waited" => longest_taken(r, placement) > WAITED,
-        "late_starts" => late_share(r) <= late_share_explained(r, placement),
+        // In blocks under `JUDGED_NS`, the verdict does not look for `generator_busy`.
+        "late_starts" => r.busiest_thread() <= BUSY && late_share(r) <= late_share_explained(r, placement),
         _ => false,
     }
 }
@@ -73,8 +75,10 @@ fn longest_taken(r: &Report, placement: Placement) -> f64 {
 fn taken_ns(r: &Report, thread: &ThreadStats, placement: Placement) -> u64 {
     // More threads than cores wait for each other.
     let is_certain = placement == Placement::Apart && r.threads.len() as u64 <= r.generator.cores;
-    // What the generator's other threads do, such as watching the target's processes, may depend on the target.
-    if is_certain { thread.waited_ns.saturating_sub(r.health.own_ns) } else { 0 }
+    // What the generator's other threads do, such as watching the target's processes, may depend on the target. So may
+    // throttling, which the kernel counts as waiting, if both share a limit.
+    let of_ours = r.health.own_ns + r.health.throttled_ns;
+    if is_certain { thread.waited_ns.saturating_sub(of_ours) } else { 0 }
 }
 
 fn shown(r: &Report, placement: Placement) -> String {
@@ -161,6 +165,12 @@ mod tests {
         let mut own = spoilt.clone();
         own.health.own_ns = 290 * MS;
         assert_eq!(spoilt_from_outside(&own, Placement::Apart), None, "it waited for its own threads");
+        let mut throttled = spoilt.clone();
+        throttled.health.throttled_ns = 290 * MS;
+        assert_eq!(spoilt_from_outside(&throttled, Placement::Apart), None, "a limit that both may share");
+        let mut busy = block(&["late_starts"], 10, 100);
+        busy.threads[0].cpu_ns = 990 * MS;
+        assert_eq!(spoilt_from_outside(&busy, Placement::Apart), None, "it was working");
         let mut crowded = spoilt;
         crowded.threads.push(crowded.threads[0].clone());
         assert_eq!(spoilt_from_outside(&crowded, Placement::Apart), None, "two threads on one core");
@@ -168,10 +178,13 @@ mod tests {
 
     #[test]
     fn a_pause_of_the_whole_generator_is_nobodys_answer() {
-        let mut paused = block(&["generator_paused", "late_starts"], 0, 250);
+        let mut paused = block(&["generator_paused", "late_starts"], 1, 250);
         (paused.health.pauses, paused.health.paused_ns) = (1, 120 * MS);
         let told = spoilt_from_outside(&paused, Placement::Shared).unwrap();
         assert_eq!(told, "the generator stood still for 120.0 ms");
+        let mut uncounted = paused.clone();
+        uncounted.threads[0].waited_ns = 0;
+        assert_eq!(spoilt_from_outside(&uncounted, Placement::Shared), None, "the kernel counts no waits");
         paused.health.start_lag.record_n(5 * MS, 200);
         assert_eq!(
             spoilt_from_outside(&paused, Placement::Shared),
