@@ -135,8 +135,8 @@ fn source_at<'d>(node: &Node, diagnostics: &'d Diagnostics) -> Option<(Style, &'
     Some((style, rest))
 }
 
-/// Whether a text without quotes ends at a comma or bracket of the list or map that it stands in. A comment later on the
-/// line then cuts nothing off. Outside brackets, YAML takes a comma or bracket into the text.
+/// Whether an unquoted text ends at a comma or bracket of the surrounding flow list or map. A comment later on the line
+/// then cuts nothing off. In block style, commas and brackets belong to the text.
 fn ends_in_brackets(text: &str, line: &str) -> bool {
     line.strip_prefix(text).is_some_and(|rest| rest.trim_start().starts_with([',', '}', ']']))
 }

@@ -285,7 +285,7 @@ impl Handover {
     /// Adds the homes of QUIC connections and, if there are UDP sockets, a link by which both processes pass on
     /// datagrams. Call it after the listeners have been added.
     ///
-    /// 0.1 refuses to start with a socket like the link. Without HTTP/3, which it does not have either, it can take over.
+    /// 0.1 refuses to start if it receives the link. It can take over from a Weir without HTTP/3, which sends no link.
     ///
     /// # Errors
     /// When no socket or thread is left for the link.
@@ -411,7 +411,7 @@ mod tests {
         (handover, addresses.0, addresses.1)
     }
 
-    /// 0.1 takes every socket for one that accepts connections.
+    /// 0.1 expects every socket that it receives to be a listener.
     #[test]
     fn without_udp_every_socket_is_one_that_0_1_knows() {
         let (mut given, ..) = with_two_listeners();

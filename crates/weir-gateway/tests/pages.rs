@@ -1,5 +1,5 @@
-//! The parts of configs on the pages in `docs`: `weir check` finds no mistake in how they are written. What a part leaves
-//! out, such as an upstream, a consumer or a file, is no mistake.
+//! `weir check` accepts the syntax of every config fragment on the pages in `docs`. A fragment may omit what it refers
+//! to, such as an upstream, a consumer or a file.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use weir_gateway::config::Source;
 
-/// The sections of a config. A block that has another key at its beginning is something else.
+/// The sections of a config. A block with any other top-level key is not a config fragment.
 const SECTIONS: [&str; 25] = [
     "access_log",
     "admin",
@@ -37,7 +37,7 @@ const SECTIONS: [&str; 25] = [
     "zone",
 ];
 
-/// Mistakes in how something is written, as opposed to what is missing around it.
+/// Diagnostics about syntax, as opposed to missing definitions.
 const WRITTEN: [&str; 5] = ["[bad-expression]", "[bad-type]", "[bad-value]", "[syntax]", "[unknown-key]"];
 
 /// Pages with the YAML of other programs under keys that a config has too.
@@ -95,8 +95,8 @@ fn blocks(page: &str) -> Vec<String> {
     blocks
 }
 
-/// The block with what `check` wants of every config. Nothing if it is no part of a config, or leaves something out
-/// (`…`).
+/// The block, completed with the sections that `check` requires. `None` if it is not a config fragment, or contains an
+/// ellipsis (`…`).
 fn completed(block: &str) -> Option<String> {
     let keys: Vec<&str> = block
         .lines()

@@ -1,8 +1,8 @@
-//! The program's allocator: the system's, except that each core keeps some free blocks of 1 to 4 KiB for itself.
+//! The program's allocator: the system's, with a cache of free blocks of 1 to 4 KiB on each core.
 //!
-//! glibc keeps free blocks of up to 1,032 bytes per thread, and needs some 500 instructions to allocate and free a
-//! larger one. rustls allocates one for every record that it encrypts. A library does not choose the allocator of a
-//! program, so the binary registers this one; a program that does not is only slower.
+//! glibc caches free blocks of up to 1,032 bytes per thread. Allocating and freeing a larger block takes about 500
+//! instructions, and rustls allocates one for every record that it encrypts. The binary registers this allocator,
+//! because a library must not choose it for a program. Programs that do not register it are only slower.
 
 #![allow(unsafe_code)] // an allocator
 
@@ -18,21 +18,21 @@ use std::ptr::null_mut;
 #[derive(Debug)]
 pub struct Allocator;
 
-/// Smaller blocks, and those of this size, are left to the system's allocator: glibc keeps them itself.
+/// Blocks up to this size go to the system's allocator: glibc caches them itself.
 const SMALL_BYTES: usize = 1024;
 
-/// So are larger blocks than this: for what they hold, allocating them costs little.
+/// Blocks larger than this go to the system's allocator: compared to filling them, allocating them is cheap.
 const MOST_BYTES: usize = 4096;
 
-/// The sizes of blocks differ by this much. A block serves later requests of a similar size only if sizes are rounded.
+/// Sizes are rounded up to multiples of this, so that a cached block fits later requests of a similar size.
 const STEP_BYTES: usize = 64;
 
 const SIZES: usize = (MOST_BYTES - SMALL_BYTES) / STEP_BYTES;
 
-/// The alignment of all blocks between the two limits, which malloc offers without a search.
+/// The alignment of cached blocks. malloc gives every block at least this.
 const ALIGN: usize = 16;
 
-/// A size that blocks are rounded up to. Below [`SIZES`].
+/// Index of a rounded size, below [`SIZES`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Size(usize);
 

@@ -157,8 +157,8 @@ impl Relay {
         Self::new(BodyKind::Empty, Framing::Length, Vec::new())
     }
 
-    /// Begins a message without a body, of which only the head is to be written. For a relay that is idle: overwriting
-    /// all of it costs 40 instructions more (count h1-64).
+    /// Begins a message that has a head and no body. The relay must be idle: overwriting all of it would cost 40 more
+    /// instructions (count h1-64).
     #[inline]
     pub fn begin_head(&mut self, out: Vec<u8>) {
         debug_assert!(self.is_idle(), "the last message was released");
@@ -173,7 +173,7 @@ impl Relay {
         !has_moved && !has_rest && !self.keeps && !self.reads_on && self.lost.is_none()
     }
 
-    /// Makes it idle and frees its buffers, once the message is over and nobody needs them.
+    /// Makes the relay idle and frees its buffers. Call it when the message is over.
     pub fn release(&mut self) {
         *self = Self::idle();
     }

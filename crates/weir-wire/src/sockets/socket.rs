@@ -249,7 +249,7 @@ impl Socket {
         }
     }
 
-    /// Waits to read. True if the system cannot watch another socket: then a read tells.
+    /// Waits until the socket is readable. Also true if the system cannot watch another socket: then try to read.
     #[inline(never)]
     fn cannot_wait(&self, place: &Place, cx: &Context<'_>) -> bool {
         place.wait(&self.fd, READ, cx).is_err()

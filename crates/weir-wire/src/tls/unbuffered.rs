@@ -464,7 +464,7 @@ impl Unbuffered {
         }
     }
 
-    /// Inlined, because hardly any records ever wait: as a call it takes 40 instructions of a request.
+    /// Inlined: records rarely wait, and a call would cost 40 instructions per request.
     #[inline]
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.unsent.is_empty() {

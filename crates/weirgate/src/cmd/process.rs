@@ -32,8 +32,8 @@ impl Process {
     /// Starts the command without input, in its own process group, so Ctrl-C reaches only us. The kernel sends it
     /// SIGTERM when the calling thread ends, because we may be killed ourselves.
     ///
-    /// A real-time policy of ours is not passed on. It lets other programs interrupt the generator less, but processes
-    /// that share a core would not take turns under it.
+    /// The process does not inherit our real-time policy. The policy protects the generator from preemption, but
+    /// processes that share a core would not take turns under it.
     pub(super) fn start(command: &mut Command, signal: libc::c_int) -> io::Result<Self> {
         let log = tempfile::tempfile()?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?).process_group(0);

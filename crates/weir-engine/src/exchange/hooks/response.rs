@@ -113,8 +113,8 @@ impl Exchange<'_> {
         None
     }
 
-    /// Runs the response filters before place `end` that see only the head of an upstream's response. Stops at the place
-    /// of the first that decides something, with its decision, or that needs more than the head, without one.
+    /// Runs the response filters before index `end`, as long as they need only the head of an upstream's response.
+    /// Stops at the first filter that makes a decision, and returns it, or at the first that needs more than the head.
     #[inline(always)] // as `ask`
     fn filter_heads_below(&mut self, reply: &mut Reply<'_>, end: usize) -> Option<(usize, Option<Flow>)> {
         let is_relayed = matches!(reply, Reply::Upstream(_));
