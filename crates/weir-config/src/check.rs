@@ -41,33 +41,6 @@ use super::schema::{Config, FilterNode, Listener, Serves};
 use super::spelling::nearest_name;
 use super::units::Duration;
 
-/// The top-level keys of a config.
-const SECTIONS: &[&str] = &[
-    "access_log",
-    "admin",
-    "consumer_sources",
-    "consumers",
-    "dns",
-    "expose_causes",
-    "filters",
-    "include",
-    "labels",
-    "limits",
-    "listeners",
-    "log",
-    "maps",
-    "plans",
-    "routes",
-    "shutdown",
-    "source",
-    "tracing",
-    "trusted_proxies",
-    "upstreams",
-    "version",
-    "watch",
-    "workers",
-];
-
 /// Longest path of a Unix socket. Source: unix(7), `sun_path` holds 108 bytes with the closing NUL.
 const MAX_UNIX_PATH: usize = 107;
 
@@ -202,8 +175,7 @@ impl<'a> Checker<'a> {
 
     /// Whether a section is absent because its name was mistyped.
     fn is_mistyped(&self, section: &str) -> bool {
-        let near =
-            |key: &Key| nearest_name(&key.text, [section]).is_some() && !SECTIONS.contains(&&*key.text);
+        let near = |key: &Key| nearest_name(&key.text, [section]).is_some() && !is_section(&key.text);
         self.tree.get(section).is_none() && self.tree.entries().iter().any(|(key, _)| near(key))
     }
 
@@ -352,6 +324,11 @@ impl<'a> Checker<'a> {
             self.warn("routes", "no-routes", "there is no route: every request will be answered 404", hint);
         }
     }
+}
+
+/// Whether a config may have this key at its top level.
+fn is_section(name: &str) -> bool {
+    schemars::schema_for!(Config).get("properties").is_some_and(|known| known.get(name).is_some())
 }
 
 /// Whether a text is a name of a method or header field. Source: RFC 9110 §5.6.2.
