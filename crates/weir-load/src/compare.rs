@@ -152,11 +152,14 @@ impl Compare {
         let round = result.rounds + 1;
         loop {
             on_block(round, &contender.name);
-            let Some((report, placement)) = world.measure(contender)? else { return Ok(None) };
+            let Some(report) = world.measure(contender)? else { return Ok(None) };
             let may_repeat = (result.repeated.len() as u64) < self.repeat_blocks;
-            let Some(cause) = spoilt_from_outside(&report, placement).filter(|_| may_repeat) else {
-                return Ok(Some(report));
+            // Only then: finding the processes of the targets takes milliseconds.
+            let spoilt = match may_repeat && report.verdict.grade > Grade::Valid {
+                true => spoilt_from_outside(&report, world.placement()?),
+                false => None,
             };
+            let Some(cause) = spoilt else { return Ok(Some(report)) };
             let of = match self.way {
                 Way::Blocks => contender.name.clone(),
                 Way::Requests => self.names().join(" and "),
@@ -235,7 +238,11 @@ trait World {
     fn elapsed(&self) -> Duration;
 
     /// Measures a block; `None` if the user ended it.
-    fn measure(&mut self, contender: &Contender) -> Result<Option<(Report, Placement)>, Error>;
+    fn measure(&mut self, contender: &Contender) -> Result<Option<Report>, Error>;
+
+    /// Where the targets run. `Apart` only if all of them are. Otherwise only the targets that are apart would get rid of
+    /// spoilt blocks, and would look better than the others.
+    fn placement(&self) -> Result<Placement, Error>;
 }
 
 /// This machine.
@@ -246,9 +253,17 @@ struct Live<'a> {
     needed: &'a [u32],
 }
 
-impl Live<'_> {
-    /// `Apart` only if all targets are. Otherwise only the targets that are apart would get rid of spoilt blocks, and
-    /// would look better than the others.
+impl World for Live<'_> {
+    fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    fn measure(&mut self, contender: &Contender) -> Result<Option<Report>, Error> {
+        let plan = Plan::new(&contender.options).map_err(Error::Mistakes)?;
+        let report = plan.run(self.interrupt, |_| ())?;
+        Ok((!self.interrupt.is_ended()).then_some(report))
+    }
+
     fn placement(&self) -> Result<Placement, Error> {
         for contender in self.contenders {
             let plan = Plan::new(&contender.options).map_err(Error::Mistakes)?;
@@ -257,26 +272,6 @@ impl Live<'_> {
             }
         }
         Ok(Placement::Apart)
-    }
-}
-
-impl World for Live<'_> {
-    fn elapsed(&self) -> Duration {
-        self.begun.elapsed()
-    }
-
-    fn measure(&mut self, contender: &Contender) -> Result<Option<(Report, Placement)>, Error> {
-        let plan = Plan::new(&contender.options).map_err(Error::Mistakes)?;
-        let report = plan.run(self.interrupt, |_| ())?;
-        if self.interrupt.is_ended() {
-            return Ok(None);
-        }
-        // Finding the processes takes milliseconds, and only a block with reasons against it may be repeated.
-        let placement = match report.verdict.grade {
-            Grade::Valid => Placement::Shared,
-            Grade::Suspect | Grade::Invalid => self.placement()?,
-        };
-        Ok(Some((report, placement)))
     }
 }
 
