@@ -1,7 +1,7 @@
 //! Phases 2 and 5: runs an exchange's filters on heads and bodies.
 //!
-//! Few filters wait or want a whole body, so the common ones run without a future of their own. This file has the request
-//! and whole bodies, `attempts` what filters are told of attempts, and `response` the response.
+//! Few filters wait or want a whole body, so the common ones run without a future of their own. This file has the
+//! request and whole bodies, `attempts` what filters are told of attempts, and `response` the response.
 
 mod attempts;
 mod response;

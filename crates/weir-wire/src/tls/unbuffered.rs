@@ -384,8 +384,8 @@ impl Unbuffered {
         }
     }
 
-    /// Lets the session do what it must before it may send, and then lets `task` encrypt. `None` if the session fails, or
-    /// may not send.
+    /// Lets the session do what it must before it may send, and then lets `task` encrypt. `None` if the session fails,
+    /// or may not send.
     fn drive<T>(
         &mut self,
         task: impl FnOnce(&mut WriteTraffic<'_, ServerConnectionData>, &mut Queue) -> Result<T, Error>,

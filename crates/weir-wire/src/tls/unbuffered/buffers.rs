@@ -11,8 +11,8 @@ pub(super) struct Queue {
 
 /// The buffers that all connections of a thread share. Nothing in them outlives a call.
 ///
-/// Constants of this module and of the one above limit their lengths: 34 KiB for `incoming`, 16 KiB for `joined` and 65 KiB for `outgoing`. A
-/// call for one record uses up to 18, 16 and 17 KiB.
+/// Constants of this module and of the one above limit their lengths: 34 KiB for `incoming`, 16 KiB for `joined` and
+/// 65 KiB for `outgoing`. A call for one record uses up to 18, 16 and 17 KiB.
 #[derive(Default)]
 pub(super) struct Buffers {
     /// Received bytes, at most [`RECORD_BYTES`] that were kept and [`READ_BYTES`] that are new. rustls decrypts in
