@@ -198,16 +198,27 @@ pub(super) fn cores() -> Vec<String> {
 
 /// Runs `weir` with these arguments on one core that a busy loop shares equally.
 pub(super) fn beside_a_spinner(core: &str, args: &[&str]) -> Output {
-    let mut spinner = Command::new("taskset")
-        .args(["-c", core, "sh", "-c", "echo; while :; do :; done"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    spinner.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap(); // the loop is running now
+    beside_spinners(1, core, args)
+}
+
+/// The same beside several busy loops.
+pub(super) fn beside_spinners(count: usize, core: &str, args: &[&str]) -> Output {
+    let spin = || {
+        let mut spinner = Command::new("taskset")
+            .args(["-c", core, "sh", "-c", "echo; while :; do :; done"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        spinner.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap(); // the loop is running now
+        spinner
+    };
+    let spinners: Vec<_> = (0..count).map(|_| spin()).collect();
     let weir = weir_command("/".as_ref()).get_program().to_owned();
     let output = Command::new("taskset").args(["-c", core]).arg(weir).args(args).output();
-    spinner.kill().unwrap();
-    spinner.wait().unwrap();
+    for mut spinner in spinners {
+        spinner.kill().unwrap();
+        spinner.wait().unwrap();
+    }
     output.unwrap()
 }
 
