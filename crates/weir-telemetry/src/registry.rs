@@ -182,7 +182,7 @@ impl Telemetry {
         let series = SeriesTables {
             consumers: Table::new(&["consumer"], setup.consumer_cap, count),
             listeners: Table::new(&["listener"], setup.listener_cap, count),
-            routes: Table::new(&["route"], setup.route_cap, count),
+            routes: Table::new(&["route"], setup.route_cap, count).totaling(|cells| cells.requests.total()),
             upstreams: Table::new(&["upstream"], setup.upstream_cap, count),
             endpoints: Table::new(&["upstream", "endpoint"], setup.endpoint_cap, count),
         };
@@ -356,13 +356,9 @@ impl Telemetry {
         series.map_or(0, |series| series.cores.read().iter().map(|cells| cells.active.get()).sum())
     }
 
-    /// Responses sent so far, over all cores and existing routes.
+    /// Responses sent since the start, over all cores and routes, including routes that no longer exist.
     pub fn requests_total(&self) -> u64 {
-        let routes = self.series().routes.list();
-        let of = |series: &Arc<Series<RouteCells>>| -> u64 {
-            series.cores.read().iter().map(|cells| cells.requests.total()).sum()
-        };
-        routes.iter().map(of).sum()
+        self.series().routes.total()
     }
 
     /// The causes counted so far, the most frequent first.

@@ -5,7 +5,7 @@
 //! count on it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, fence};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -601,6 +601,11 @@ impl<C: Default> Series<C> {
         })
     }
 
+    /// The sum of a count over all cores.
+    fn sum(&self, counted: fn(&C) -> u64) -> u64 {
+        self.cores.read().iter().map(|cells| counted(cells)).sum()
+    }
+
     /// Whether anyone besides the table could still count here.
     fn in_use(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) > 1 || self.cores.in_use()
@@ -614,6 +619,10 @@ pub(crate) struct Table<C> {
     cores: usize,
     by_name: BTreeMap<Vec<String>, Arc<Series<C>>>,
     overflow: Arc<Series<C>>,
+    /// What one core's cells add to the total of the table.
+    counted: fn(&C) -> u64,
+    /// The counts of dropped series, so that the total never falls.
+    dropped_total: u64,
     pub(crate) folded: u64,
     /// Whether an id was dropped since the last search for unused series. Without this flag, each name of a config
     /// with 10,000 routes would search through a full table.
@@ -625,7 +634,29 @@ impl<C: Default> Table<C> {
         let names = vec![OVERFLOW; keys.len()];
         let dropped = Arc::default();
         let overflow = Series::new(keys, &names, cores, &dropped);
-        Self { keys, cap, cores, by_name: BTreeMap::new(), overflow, folded: 0, dropped }
+        Self {
+            keys,
+            cap,
+            cores,
+            by_name: BTreeMap::new(),
+            overflow,
+            counted: |_| 0,
+            dropped_total: 0,
+            folded: 0,
+            dropped,
+        }
+    }
+
+    /// Keeps a total of this count over all series, including dropped ones.
+    pub(crate) fn totaling(mut self, counted: fn(&C) -> u64) -> Self {
+        self.counted = counted;
+        self
+    }
+
+    /// The total of the count given to [`Table::totaling`], since the start.
+    pub(crate) fn total(&self) -> u64 {
+        let series = self.by_name.values().chain([&self.overflow]);
+        self.dropped_total + series.map(|series| series.sum(self.counted)).sum::<u64>()
     }
 
     /// The series with this name, if it has one of its own.
@@ -662,7 +693,16 @@ impl<C: Default> Table<C> {
         // Before the search: an id that is dropped meanwhile makes the next search worthwhile.
         self.dropped.store(false, Relaxed);
         let before = self.by_name.len();
-        self.by_name.retain(|_, series| series.in_use());
+        let (counted, total) = (self.counted, &mut self.dropped_total);
+        self.by_name.retain(|_, series| {
+            let keep = series.in_use();
+            if !keep {
+                // Makes visible what the cores counted before they dropped their cells.
+                fence(Acquire);
+                *total += series.sum(counted);
+            }
+            keep
+        });
         before - self.by_name.len()
     }
 

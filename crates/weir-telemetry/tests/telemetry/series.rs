@@ -84,3 +84,26 @@ fn totals_over_all_cores() {
     assert_eq!(metrics.value("weir_requests_active{route=\"orders\"}"), 3.0);
     assert_eq!(telemetry.requests_total(), 3);
 }
+
+#[test]
+fn a_total_keeps_the_counts_of_dropped_series() {
+    let telemetry = Telemetry::new(Setup { cores: 2, route_cap: 2, ..Setup::default() });
+    let serve = |name: &str| {
+        let route = telemetry.route(name);
+        (0..2).for_each(|core| telemetry.core(core).route(&route).requests.record(200));
+        route
+    };
+    let (removed, kept) = (serve("removed"), serve("kept"));
+    let overflow = serve("beyond the cap");
+    assert_eq!(telemetry.requests_total(), 6);
+    drop((removed, overflow));
+    assert_eq!((telemetry.retire(), telemetry.requests_total()), (1, 6));
+    // A route of the same name counts from zero and adds to the total.
+    let again = serve("removed");
+    assert_eq!(telemetry.route_figures("removed").unwrap().statuses[&200], 2);
+    assert_eq!(telemetry.requests_total(), 8);
+    // A full table drops series too.
+    drop((again, kept));
+    let _new = serve("new");
+    assert_eq!((telemetry.route_figures("removed"), telemetry.requests_total()), (None, 10));
+}

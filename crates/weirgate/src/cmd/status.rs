@@ -64,8 +64,8 @@ fn page(status: &Value) -> String {
     let version = text(status, "version");
     let uptime = duration(number(status, "uptime_seconds"));
     let _ = writeln!(out, "Weir {version}: {}, up for {uptime}", text(status, "state")); // a String takes all
-    let _ =
-        writeln!(out, "config revision {}, {} routes", text(status, "revision"), shown(&status["routes"]));
+    let routes = counted(&status["routes"], "route");
+    let _ = writeln!(out, "config revision {}, {routes}", text(status, "revision"));
     if let Some(why) = status["pinned"].as_str() {
         let _ = writeln!(out, "THE FILES DO NOT RUN: a revision of the history does, since {why}");
     }
@@ -78,10 +78,10 @@ fn page(status: &Value) -> String {
     }
     let _ = writeln!(
         out,
-        "{} workers, {} connections, {} requests, {} a second",
-        shown(&status["workers"]),
-        shown(&status["connections"]),
-        shown(&status["requests"]),
+        "{}, {}, {}, {} a second",
+        counted(&status["workers"], "worker"),
+        counted(&status["connections"], "connection"),
+        counted(&status["requests"], "request"),
         shown(&status["requests_per_second"])
     );
     let reload = &status["last_reload"];
@@ -117,13 +117,13 @@ fn listener((name, listener): (&String, &Value)) -> Vec<String> {
         row.push(format!("HTTP/3 at {}", udp.join(" ")));
     }
     if !passes.is_empty() {
-        row.extend([passes, format!("{} connections", shown(&listener["connections"]))]);
+        row.extend([passes, counted(&listener["connections"], "connection")]);
     }
     row
 }
 
 fn consumer_source((name, source): (&String, &Value)) -> Vec<String> {
-    let count = format!("{} consumers", shown(&source["consumers"]));
+    let count = counted(&source["consumers"], "consumer");
     let mut row = vec![name.clone(), text(source, "state"), count];
     if let Some(error) = source["error"].as_str() {
         row.push(format!("NOT READ: {}", shown(&error.into())));
@@ -279,6 +279,12 @@ fn number(of: &Value, key: &str) -> u64 {
     of[key].as_u64().unwrap_or(0)
 }
 
+/// A number with its noun: `1 route`, `2 routes`.
+fn counted(number: &Value, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", shown(number))
+}
+
 fn text(of: &Value, key: &str) -> String {
     shown(&of[key])
 }
@@ -310,6 +316,19 @@ mod tests {
     fn a_certificate_that_is_not_valid_yet() {
         let row = certificate(&json!({ "cert": "a", "not_after": "N", "days_left": 9, "not_before": "B" }));
         assert_eq!(row[2], "NOT VALID before B");
+    }
+
+    #[test]
+    fn one_of_a_thing_is_singular() {
+        let page = page(&json!({
+            "version": "0.1.0", "revision": "f", "state": "running", "workers": 1, "connections": 0, "requests": 1,
+            "requests_per_second": 0.0, "routes": 1, "consumer_sources": { "file": { "state": "read", "consumers": 1 } }
+        }));
+        assert!(
+            page.contains("config revision f, 1 route\n1 worker, 0 connections, 1 request, 0.0 a second\n"),
+            "{page}"
+        );
+        assert!(page.contains("1 consumer\n"), "{page}");
     }
 
     #[test]
