@@ -222,19 +222,24 @@ def again(measured, known, env, gateways):
 
 def judge(known, here, measured, bless):
     """Compares the figures with the table; returns True if one has grown."""
-    how = f"Take them into the table, and commit it with what changed them: make bench-count BENCH_COUNT='{bless}'"
     differing = counts.differences(known.get("made_with", {}), here)
     if differing:
         print("Not compared, as the table was made with something else:", *differing, sep="\n  ")
-        print(how)
+        print(advice(bless))
         return False
     found = counts.changes(known["rows"], measured)
     grown, shrunk, unknown = [c for c in found if c.grown], [c for c in found if c.shrunk], counts.missing(known["rows"], measured)
-    for title, what in (("Grown:", grown), ("Shrunk, which a new table would keep:", shrunk), ("Not in the table:", unknown)):
+    for title, what in (("Grown:", grown), ("Shrunk, which a new table would keep:", shrunk), ("Not in the table, so not compared:", unknown)):
         if what:
             print(title, *what, sep="\n  ")
-    print(how if grown or shrunk or unknown else f"As in the table: no figure differs by more than {counts.GROWTH:.0%}.")
+    if unknown and not (grown or shrunk):
+        bless += "".join(f" --row {row}" for row in unknown)
+    print(advice(bless) if grown or shrunk or unknown else f"As in the table: no figure differs by more than {counts.GROWTH:.0%}.")
     return bool(grown)
+
+
+def advice(bless):
+    return f"Take them into the table, and commit it with what changed them: make bench-count BENCH_COUNT='{bless}'"
 
 
 def measure(row, env, gateways):

@@ -4,6 +4,7 @@ import pathlib
 import tempfile
 import unittest
 
+import count
 from harness import counting, counts
 
 CACHEGRIND = """desc: I1 cache: 32768 B, 64 B, 8-way associative
@@ -98,6 +99,12 @@ class Comparing(unittest.TestCase):
         self.assertEqual(counts.differences(MADE, MADE), [])
         self.assertEqual(len(counts.differences(MADE, {**MADE, "compiler": "rustc 1.96.0"})), 1)
         self.assertEqual(len(counts.differences({}, MADE)), 2)
+
+
+class Table(unittest.TestCase):
+    def test_ci_compares_every_row_that_it_measures(self):
+        table = counts.read(count.TABLE)["release"]["rows"]
+        self.assertEqual([row.name for row in count.ROWS if row.gate and row.name not in table], [])
 
 
 class Keeping(unittest.TestCase):
