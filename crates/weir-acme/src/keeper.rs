@@ -94,9 +94,9 @@ pub(crate) fn run(
     };
     let around = Rc::new(Environment {
         stage: shared.stage.clone(),
-        node: shared.node.clone(),
+        node: shared.node().to_owned(),
         clock: Arc::clone(&shared.clock),
-        owner: Owner::ourselves(&shared.node),
+        owner: Owner::ourselves(shared.node()),
         transport,
         wake: Arc::clone(&shared.wake),
         shared,

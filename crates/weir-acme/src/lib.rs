@@ -49,17 +49,15 @@ pub use shared::Watcher;
 pub use tokens::Tokens;
 
 use entry::SharedEntry;
-use publish::Stage;
 use shared::{Command, Running, Shared};
 use std::fmt;
 use std::sync::mpsc as std_mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use storage::certificate_of;
 use tokio::sync::mpsc;
 use weir_telemetry::log;
-use weir_wire::hex;
 use weir_wire::tls::Proofs;
 
 /// The directory of Let's Encrypt.
@@ -83,17 +81,7 @@ impl Acme {
 
     /// Like `new`, with another clock: for tests.
     pub fn with_clock(clock: Clock) -> Self {
-        let mut node = [0; 8];
-        let _ = aws_lc_rs::rand::fill(&mut node); // without randomness TLS does not work either
-        Self(Arc::new(Shared {
-            stage: Stage::default(),
-            node: hex::encode(&node),
-            clock,
-            wake: Arc::default(),
-            entries: Mutex::default(),
-            running: Mutex::default(),
-            watcher: Mutex::default(),
-        }))
+        Self(Arc::new(Shared::new(clock)))
     }
 
     /// The tokens that clients on cleartext listeners may currently request.

@@ -197,6 +197,8 @@ impl Builder {
     /// # Errors
     /// See [`StartError`]. Then nothing runs.
     pub fn start(mut self) -> Result<Gateway, StartError> {
+        // Or the first TLS handshake with an upstream would stop a core.
+        weir_wire::random::make_ready();
         let source = self.source.clone();
         let mut books = Books::default();
         let unreadable = |e: Unreadable| StartError::Config(e.diagnostics);
