@@ -34,7 +34,7 @@ const ROUNDS_LEAST: usize = 5;
 pub struct Compare {
     contenders: Vec<Contender>,
     way: Way,
-    before: Option<TargetResult>,
+    before: Option<Before>,
     block: Duration,
     warmup: Duration,
     /// Time for all rounds together.
@@ -48,6 +48,14 @@ pub struct Compare {
     repeat_blocks: u64,
     /// Processes that the targets need.
     needed: Vec<u32>,
+}
+
+/// The earlier result in the place of the first target.
+#[derive(Clone, Debug)]
+struct Before {
+    result: TargetResult,
+    /// How many of its blocks could be measured again.
+    repeat_blocks: u64,
 }
 
 /// One of the compared targets.
@@ -201,7 +209,8 @@ impl Compare {
             seed: self.seed,
             unequal_ok: self.unequal_ok,
             repeat_blocks: self.repeat_blocks,
-            targets: self.before.iter().cloned().chain(live).collect(),
+            before_repeat_blocks: self.before.as_ref().map(|before| before.repeat_blocks),
+            targets: self.before.iter().map(|before| before.result.clone()).chain(live).collect(),
             ..Comparison::default()
         }
     }

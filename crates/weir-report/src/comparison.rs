@@ -74,6 +74,9 @@ pub struct Comparison {
     pub repeated: Vec<RepeatedBlock>,
     /// How many could have been.
     pub repeat_blocks: u64,
+    /// How many could have been in the earlier comparison that `before` is from; 0 if it is a single run. None without
+    /// an earlier result.
+    pub before_repeat_blocks: Option<u64>,
     /// Seed of the bootstrap.
     pub seed: u64,
     /// Why it ended.

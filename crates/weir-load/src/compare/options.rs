@@ -1,6 +1,6 @@
 //! Parses the options of a comparison: names, blocks, conditions and earlier results.
 
-use super::{Compare, Contender};
+use super::{Before, Compare, Contender};
 use crate::{Options, Plan};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -135,7 +135,7 @@ impl Reader<'_> {
         let name = first.cloned().unwrap_or_default();
         let before = o.against.as_deref().and_then(|path| self.before(path, &name));
         if let Some(before) = &before {
-            self.samples(before, &conditions);
+            self.samples(&before.result, &conditions);
         }
         if count < 2 && o.against.is_none() && o.direct.is_none() && !conditions.is_empty() {
             self.wrong("--fail-if", "nothing to compare with: give two targets, --against or --direct");
@@ -233,7 +233,7 @@ impl Reader<'_> {
     }
 
     /// The result in a saved comparison for this name, or in a saved report. A single target matches any name.
-    fn before(&mut self, path: &Path, name: &str) -> Option<TargetResult> {
+    fn before(&mut self, path: &Path, name: &str) -> Option<Before> {
         let place = format!("--against {}", path.display());
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
@@ -276,13 +276,14 @@ impl Reader<'_> {
     }
 }
 
-fn read_before(text: &str, name: &str) -> Result<TargetResult, String> {
+fn read_before(text: &str, name: &str) -> Result<Before, String> {
     let expected = "expected what `weir compare --save` or `weir load --save` writes";
     let value: serde_json::Value = serde_json::from_str(text).map_err(|e| format!("{e}; {expected}"))?;
     let schema = value.get("schema").and_then(|s| s.as_str()).unwrap_or_default().to_owned();
     let bad = |e: serde_json::Error| format!("{e}; {expected}");
     if schema == report::SCHEMA {
-        return Ok(TargetResult::of(&layout::read(text).map_err(bad)?));
+        let result = TargetResult::of(&layout::read(text).map_err(bad)?);
+        return Ok(Before { result, repeat_blocks: 0 });
     }
     if schema != SCHEMA {
         return Err(format!("its schema is `{schema}`; {expected}"));
@@ -294,5 +295,6 @@ fn read_before(text: &str, name: &str) -> Result<TargetResult, String> {
     let before = found.next().ok_or_else(|| {
         format!("it has no target `{name}`; write NAME=URL with one of {}", names.join(", "))
     })?;
-    Ok(TargetResult { name: "before".to_owned(), ratios: [].into(), added: [].into(), ..before })
+    let result = TargetResult { name: "before".to_owned(), ratios: [].into(), added: [].into(), ..before };
+    Ok(Before { result, repeat_blocks: comparison.repeat_blocks })
 }

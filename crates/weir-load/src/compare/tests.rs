@@ -2,6 +2,7 @@
 
 use super::*;
 use std::collections::VecDeque;
+use weir_report::layout;
 use weir_report::report::{Counts, Generator, Reason, ThreadStats, Verdict};
 
 const MS: u64 = 1_000_000;
@@ -106,6 +107,27 @@ fn blocks_are_measured_again_up_to_a_limit() {
     assert_eq!(result.targets.iter().map(|t| t.reasons["late_starts"]).sum::<u64>(), 8);
     let (result, order) = compare(0, Placement::Apart, &spoilt);
     assert_eq!((order.len(), result.repeated.len(), result.grade), (8, 0, Grade::Suspect));
+}
+
+#[test]
+fn a_comparison_knows_whether_an_earlier_one_could_repeat_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("before.json");
+    let (earlier, _) = compare(3, Placement::Apart, &[]);
+    let report = Report { schema: weir_report::report::SCHEMA.to_owned(), ..block(1000, &[]) };
+    let report = layout::render(&report, layout::Format::named("json").unwrap());
+    for (saved, could) in [(earlier.to_json(), 3), (report, 0)] {
+        std::fs::write(&file, saved).unwrap();
+        let options = CompareOptions {
+            targets: vec!["a=http://127.0.0.1:1/".to_owned()],
+            against: Some(file.clone()),
+            ..CompareOptions::default()
+        };
+        let result = Compare::new(&options).unwrap().empty();
+        assert_eq!((result.before_repeat_blocks, result.repeat_blocks), (Some(could), 0));
+        assert_eq!(result.targets[0].name, "before");
+    }
+    assert_eq!(compare(0, Placement::Apart, &[]).0.before_repeat_blocks, None);
 }
 
 #[test]

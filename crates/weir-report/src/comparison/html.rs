@@ -59,8 +59,8 @@ fn sections(c: &Comparison) -> String {
     let reasons = c.reasons().into_iter().map(|(name, code, n)| {
         format!("<code>{}</code>: {} in {}", escaped(code), escaped(name), counted(n, "block"))
     });
-    let unequal = c.unequal_lines().map(|text| escaped(&text));
-    let mut out = verdict(c.grade, unequal.chain(reasons));
+    let told = c.unequal_lines().chain(c.one_sided_repeats()).map(|text| escaped(&text));
+    let mut out = verdict(c.grade, told.chain(reasons));
     out += &format!(
         "<p class=\"dim\">{} of {} (each {}, after {} of warm-up), {}; {}</p>\n",
         counted(c.rounds, "round"),

@@ -65,4 +65,17 @@ impl Comparison {
             )
         })
     }
+
+    /// What to say if only the earlier result or only this comparison got rid of blocks that were spoilt from outside.
+    pub(super) fn one_sided_repeats(&self) -> Option<String> {
+        let (with, without) = match (self.before_repeat_blocks?, self.repeat_blocks) {
+            (0, 1..) => ("this comparison", "`before`"),
+            (1.., 0) => ("`before`", "this comparison"),
+            _ => return None,
+        };
+        Some(format!(
+            "one_sided_repeats: {with} was measured with --repeat-blocks and {without} without, so what other programs \
+             did counts against one side only; measure both the same way"
+        ))
+    }
 }

@@ -155,6 +155,36 @@ fn blocks_that_were_measured_again_are_told() {
 }
 
 #[test]
+fn repeats_on_one_side_only_are_told() {
+    let with = |before: Option<u64>, now: u64| {
+        let mut c = rounds(2);
+        (c.before_repeat_blocks, c.repeat_blocks) = (before, now);
+        (c.to_text(), c.to_html())
+    };
+    for (before, now, words) in [
+        (
+            0,
+            3,
+            "VALID  one_sided_repeats: this comparison was measured with --repeat-blocks and `before` without",
+        ),
+        (
+            3,
+            0,
+            "VALID  one_sided_repeats: `before` was measured with --repeat-blocks and this comparison without",
+        ),
+    ] {
+        let (text, page) = with(Some(before), now);
+        assert!(text.starts_with(words), "{text}");
+        assert!(page.contains(words.strip_prefix("VALID  ").unwrap()), "{page}");
+        crate::page::testing::expect_sound(&page);
+    }
+    for (before, now) in [(None, 3), (None, 0), (Some(0), 0), (Some(5), 3)] {
+        let (text, page) = with(before, now);
+        assert!(!text.contains("one_sided") && !page.contains("one_sided"), "{before:?} {now}: {text}");
+    }
+}
+
+#[test]
 fn a_page_shows_all_of_it() {
     let mut c = rounds(2);
     c.targets[1].name = "<b>".to_owned();

@@ -16,7 +16,7 @@ fn print(c: &Comparison) -> String {
     let mut out = format!("{}", c.grade);
     let reasons = c.reasons().into_iter();
     let reasons = reasons.map(|(name, code, n)| format!("{name}: {code} in {}", counted(n, "block")));
-    let told: Vec<String> = c.unequal_lines().chain(reasons).collect();
+    let told: Vec<String> = c.unequal_lines().chain(c.one_sided_repeats()).chain(reasons).collect();
     if told.is_empty() {
         out.push('\n');
     }
