@@ -276,7 +276,8 @@ impl World for Live<'_> {
     fn placement(&self) -> Result<Placement, Error> {
         for contender in self.contenders {
             let plan = Plan::new(&contender.options).map_err(Error::Mistakes)?;
-            if cores::placement(plan.pid, &plan.tcp_addresses(), self.needed) == Placement::Shared {
+            let targets = plan.tcp_addresses_by_target();
+            if cores::placement(plan.pid, &targets, self.needed) == Placement::Shared {
                 return Ok(Placement::Shared);
             }
         }

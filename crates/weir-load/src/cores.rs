@@ -88,31 +88,51 @@ impl Look {
 /// machine or we may not inspect them.
 pub(crate) fn of_targets(pid: Option<u32>, addresses: &[SocketAddr]) -> BTreeSet<u32> {
     let mut roots: Vec<u32> = pid.into_iter().collect();
-    // Only an address of this machine can be bound.
-    let here = addresses.iter().filter(|a| UdpSocket::bind((a.ip(), 0)).is_ok());
-    let mut asked: Vec<SocketAddr> = here.copied().collect();
+    let mut asked: Vec<SocketAddr> = addresses.iter().copied().filter(is_here).collect();
     asked.sort_unstable();
     asked.dedup();
     roots.extend(asked.iter().filter_map(|address| owner(*address)));
     roots.into_iter().flat_map(crate::cost::tree).collect()
 }
 
+/// Whether an address is of this machine: only such an address can be bound.
+fn is_here(address: &SocketAddr) -> bool {
+    UdpSocket::bind((address.ip(), 0)).is_ok()
+}
+
 /// Whether the targets at these addresses, and the processes that they need, are kept off the generator's cores.
-pub(crate) fn placement(pid: Option<u32>, addresses: &[SocketAddr], needed: &[u32]) -> Placement {
-    let targets = of_targets(pid, addresses);
-    let Some(own) = fs::read_to_string("/proc/thread-self/status").ok().and_then(|text| allowed(&text))
-    else {
-        return Placement::Shared;
-    };
-    let mut all = targets.iter().copied().chain(needed.iter().flat_map(|pid| crate::cost::tree(*pid)));
+pub(crate) fn placement(pid: Option<u32>, targets: &[Vec<SocketAddr>], needed: &[u32]) -> Placement {
+    let own = fs::read_to_string("/proc/thread-self/status").ok().and_then(|text| allowed(&text));
+    let (Some(own), Some(roots)) = (own, roots(pid, targets)) else { return Placement::Shared };
+    let mut all = roots.iter().chain(needed).flat_map(|pid| crate::cost::tree(*pid));
     let are_apart = |pid: u32| {
         // A process that has ended has no threads here, and is ignored.
         let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         let mut statuses = threads.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
         statuses.all(|text| allowed(&text).is_some_and(|cores| cores.is_disjoint(&own)))
     };
-    // Targets on another machine count as shared: receiving their packets takes time on our cores.
-    if !targets.is_empty() && all.all(are_apart) { Placement::Apart } else { Placement::Shared }
+    if all.all(are_apart) { Placement::Apart } else { Placement::Shared }
+}
+
+/// The processes that listen for the targets; `None` if that is unknown for any address that a connection may go to.
+/// An address on another machine counts as unknown: receiving its packets takes time on our cores.
+fn roots(pid: Option<u32>, targets: &[Vec<SocketAddr>]) -> Option<BTreeSet<u32>> {
+    let mut roots: BTreeSet<u32> = pid.into_iter().collect();
+    for addresses in targets {
+        if !addresses.iter().all(is_here) {
+            return None;
+        }
+        // A name often has an address of each family while its server listens on one of them.
+        let listeners: Option<Vec<Vec<u32>>> =
+            addresses.iter().map(|address| weir_wire::port_owner::all(*address)).collect();
+        match listeners.map(|found| found.concat()).filter(|found| !found.is_empty()) {
+            Some(found) => roots.extend(found.into_iter().map(crate::cost::root_of)),
+            // What the user named is the process of the only target.
+            None if pid.is_some() && targets.len() == 1 => {}
+            None => return None,
+        }
+    }
+    (!roots.is_empty()).then_some(roots)
 }
 
 /// The cores that a thread may run on, by its `/proc/PID/task/TID/status`.
@@ -222,8 +242,33 @@ mod tests {
     #[test]
     fn a_target_on_our_cores_or_on_another_machine_is_not_apart() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        assert_eq!(placement(None, &[listener.local_addr().unwrap()], &[]), Placement::Shared);
-        assert_eq!(placement(None, &["192.0.2.1:80".parse().unwrap()], &[]), Placement::Shared);
+        assert_eq!(placement(None, &[vec![listener.local_addr().unwrap()]], &[]), Placement::Shared);
+        assert_eq!(placement(None, &[vec!["192.0.2.1:80".parse().unwrap()]], &[]), Placement::Shared);
+    }
+
+    #[test]
+    fn the_processes_of_targets_are_known_only_if_each_target_is() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let found = listener.local_addr().unwrap();
+        let nobody = SocketAddr::new("127.0.0.77".parse().unwrap(), found.port());
+        let elsewhere: SocketAddr = "192.0.2.1:80".parse().unwrap();
+        let known = |pid: Option<u32>, targets: &[&[SocketAddr]]| {
+            roots(pid, &targets.iter().map(|target| target.to_vec()).collect::<Vec<_>>())
+        };
+        let ours = Some(BTreeSet::from([crate::cost::root_of(std::process::id())]));
+        assert_eq!(known(None, &[&[found]]), ours);
+        assert_eq!(known(None, &[&[nobody, found]]), ours);
+        assert_eq!(known(None, &[&[found], &[found]]), ours);
+        assert_eq!(known(None, &[&[found], &[nobody]]), None);
+        assert_eq!(known(None, &[&[found], &[elsewhere]]), None);
+        assert_eq!(known(None, &[&[found, elsewhere]]), None);
+        assert_eq!(known(None, &[&[found], &[]]), None, "a Unix socket");
+        assert_eq!(known(None, &[]), None);
+        let named = Some(BTreeSet::from([7]));
+        assert_eq!(known(Some(7), &[&[nobody]]), named);
+        assert_eq!(known(Some(7), &[&[]]), named);
+        assert_eq!(known(Some(7), &[&[found], &[nobody]]), None);
+        assert_eq!(known(Some(7), &[&[elsewhere]]), None);
     }
 
     #[test]

@@ -19,7 +19,6 @@ use weir_agents::Share;
 use weir_agents::coordinator::Expected;
 use weir_report::Threshold;
 use weir_report::report::{PlanAsRun, Protocol};
-use weir_wire::listen::Address;
 
 /// Connections for this much of a fixed rate are opened in advance. Our guess: one or two turns of a scheduler.
 const AHEAD: Duration = Duration::from_millis(10);
@@ -244,8 +243,12 @@ impl Plan {
 
     /// The addresses of all targets, or of their proxies.
     pub(crate) fn tcp_addresses(&self) -> Vec<SocketAddr> {
-        let all = self.origins.iter().flat_map(|o| o.addresses.iter());
-        all.filter_map(|a| if let Address::Tcp(address) = a { Some(*address) } else { None }).collect()
+        self.origins.iter().flat_map(Origin::tcp_addresses).collect()
+    }
+
+    /// The addresses of each target, or of its proxy; empty for a Unix socket.
+    pub(crate) fn tcp_addresses_by_target(&self) -> Vec<Vec<SocketAddr>> {
+        self.origins.iter().map(Origin::tcp_addresses).collect()
     }
 
     /// Whether the plan sends messages over WebSocket.

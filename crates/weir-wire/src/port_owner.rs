@@ -1,8 +1,10 @@
 //! Finds the process that listens on an address, so that a second start can name the pid of the first.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 /// The pid of the process whose listening socket prevents binding `address`. Its port is the same, and so is its IP,
 /// or one of the two IPs is the wildcard. Best effort: `None` when `/proc` does not show the process (another user,
@@ -11,7 +13,26 @@ pub fn of(address: SocketAddr) -> Option<u32> {
     owner(&inodes(address))
 }
 
-/// The same for a UDP socket.
+/// Every process that holds a listening socket which prevents binding `address`; empty if nobody listens. `None` if
+/// `/proc` does not show the process of one of these sockets.
+pub fn all(address: SocketAddr) -> Option<Vec<u32>> {
+    let inodes = inodes(address);
+    if inodes.is_empty() {
+        return Some(Vec::new());
+    }
+    let mut shown = BTreeSet::new();
+    let mut holders = Vec::new();
+    for pid in pids() {
+        let held = held_by(pid, &inodes);
+        if !held.is_empty() {
+            holders.push(pid);
+        }
+        shown.extend(held);
+    }
+    inodes.iter().all(|inode| shown.contains(inode)).then_some(holders)
+}
+
+/// The same as [`of`] for a UDP socket.
 pub fn of_udp(address: SocketAddr) -> Option<u32> {
     owner(&read(&["/proc/net/udp", "/proc/net/udp6"], BOUND, address))
 }
@@ -21,14 +42,18 @@ fn owner(inodes: &[String]) -> Option<u32> {
     if inodes.is_empty() {
         return None;
     }
-    let pids = fs::read_dir("/proc").ok()?.flatten().filter_map(|p| p.file_name().to_str()?.parse().ok());
-    pids.into_iter().find(|pid| has_one(*pid, inodes))
+    pids().find(|pid| !held_by(*pid, inodes).is_empty())
+}
+
+fn pids() -> impl Iterator<Item = u32> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter_map(|process| process.file_name().to_str()?.parse().ok())
 }
 
 /// Whether this process has such a socket. Reads the descriptors of this process only, where [`of`] reads those of
 /// all.
 pub fn holds(pid: u32, address: SocketAddr) -> bool {
-    has_one(pid, &inodes(address))
+    !held_by(pid, &inodes(address)).is_empty()
 }
 
 /// Inodes of the listening sockets that prevent binding `address`.
@@ -41,15 +66,12 @@ fn read(paths: &[&str], state: &str, address: SocketAddr) -> Vec<String> {
     tables.flat_map(|table| in_state(BufReader::new(table), state, address)).collect()
 }
 
-/// Whether a process has a descriptor for one of these sockets.
-fn has_one(pid: u32, inodes: &[String]) -> bool {
+/// Those of these sockets that a process has a descriptor for.
+fn held_by(pid: u32, inodes: &[String]) -> Vec<String> {
     let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    fds.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|link| {
-        let link = link.to_string_lossy();
-        link.strip_prefix("socket:[")
-            .and_then(|rest| rest.strip_suffix(']'))
-            .is_some_and(|inode| inodes.iter().any(|i| i == inode))
-    })
+    let links = fds.filter_map(|fd| fs::read_link(fd.path()).ok());
+    let socket = |link: PathBuf| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned());
+    links.filter_map(socket).filter(|inode| inodes.contains(inode)).collect()
 }
 
 /// The state of a listening TCP socket in `/proc/net/tcp`.
@@ -111,7 +133,9 @@ mod tests {
         assert_eq!(of(here), ours);
         assert!(holds(std::process::id(), here) && !holds(1, here));
         assert_eq!(of(SocketAddr::new("0.0.0.0".parse().unwrap(), here.port())), ours);
-        assert_eq!(of(SocketAddr::new("127.0.0.77".parse().unwrap(), here.port())), None);
+        let nobody = SocketAddr::new("127.0.0.77".parse().unwrap(), here.port());
+        assert_eq!(of(nobody), None);
+        assert_eq!((all(here), all(nobody)), (Some(vec![std::process::id()]), Some(vec![])));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The destination of connections: the addresses of a target, or of the proxy in front of it.
 
 use super::addresses::Addresses;
+use std::net::SocketAddr;
+use weir_wire::listen::Address;
 use weir_wire::tls::ClientTls;
 
 /// The destination of connections.
@@ -32,5 +34,11 @@ impl Origin {
     /// The policy and the name for dialing.
     pub(crate) fn tls(&self) -> Option<(&ClientTls, &str)> {
         self.tls.as_ref().map(|(policy, name)| (policy, name.as_str()))
+    }
+
+    /// The addresses with a port; none for a Unix socket.
+    pub(crate) fn tcp_addresses(&self) -> Vec<SocketAddr> {
+        let all = self.addresses.iter();
+        all.filter_map(|a| if let Address::Tcp(address) = a { Some(*address) } else { None }).collect()
     }
 }
