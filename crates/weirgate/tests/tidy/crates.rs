@@ -4,6 +4,7 @@ use super::{check, is_test, name, read, root, sources};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 /// Allowed dependencies: each crate with the workspace crates that it may use.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -172,6 +173,28 @@ const OF_BYTES: [&str; 3] = ["weir-fields", "weir-h1", "weir-h3"];
 /// Paths that those crates must not use.
 const NOT_OF_BYTES: &[&str] =
     &["tokio", "socket2", "std::net", "std::fs", "std::os", "std::thread", "Instant::now", "SystemTime::now"];
+
+/// The fuzz targets are a workspace of their own, so nothing else updates their lock file when a crate here gets a new
+/// dependency or version.
+#[test]
+fn the_lock_file_of_the_fuzz_targets_is_current() {
+    check(
+        "run `cargo metadata --offline --format-version 1 >/dev/null` in fuzz/, and commit fuzz/Cargo.lock",
+        |broken| {
+            let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+            let run = Command::new(cargo)
+                .args(["metadata", "--locked", "--offline", "--no-default-features", "--format-version", "1"])
+                .current_dir(root().join("fuzz"))
+                .output()
+                .unwrap();
+            let error = String::from_utf8_lossy(&run.stderr);
+            // A package that is in the lock file but was never downloaded.
+            if !run.status.success() && !error.contains("failed to download") {
+                broken.push(error.into_owned());
+            }
+        },
+    );
+}
 
 #[test]
 fn crates_know_only_who_they_may() {
