@@ -51,6 +51,7 @@ impl Prepared {
 /// when they are made, so appending them cannot fail.
 #[derive(Clone, Debug)]
 pub struct Numbered<const N: usize> {
+    /// Instead of the end of the last line, their text has room for it: see [`END_BYTES`].
     fields: Prepared,
     between: [u8; N],
 }
@@ -68,31 +69,38 @@ impl<const N: usize> Numbered<N> {
     /// # Errors
     /// When `between` must not be emitted or is longer than eight bytes, or when there is no field, or its value would
     /// become too long.
-    pub fn new(fields: Prepared, between: [u8; N]) -> Result<Self, InvalidValue> {
+    pub fn new(mut fields: Prepared, between: [u8; N]) -> Result<Self, InvalidValue> {
         check(&between)?;
-        let fits = N <= BETWEEN_BYTES && fields.last + END_BYTES <= VALUE_BYTES;
-        if fits && !fields.entries.is_empty() { Ok(Self { fields, between }) } else { Err(InvalidValue) }
+        let begin = fields.text.len().checked_sub(LINE_END.len()).ok_or(InvalidValue)?; // there is a field
+        if N > BETWEEN_BYTES || fields.last + END_BYTES > VALUE_BYTES {
+            return Err(InvalidValue);
+        }
+        fields.text.truncate(begin);
+        fields.text.resize(begin + END_BYTES, b'0');
+        Ok(Self { fields, between })
     }
 }
 
 impl Fields {
     /// Adds prepared fields beside others of their names. The two numbers complete the last value, in decimal digits.
     pub fn append_numbered<const N: usize>(&mut self, numbered: &Numbered<N>, [first, second]: [u64; 2]) {
-        let fields = &numbered.fields;
+        let Numbered { fields, between } = numbered;
         let at = self.arena.len() as u32 | ARENA;
-        let text = fields.text.strip_suffix(LINE_END).unwrap_or_default();
-        self.arena.reserve(text.len() + END_BYTES);
-        self.arena.extend_from_slice(text);
-        let from = self.arena.len();
-        push_number(&mut self.arena, first);
-        self.arena.extend_from_slice(&numbered.between);
-        push_number(&mut self.arena, second);
-        let longer = self.arena.len() - from;
-        self.arena.extend_from_slice(LINE_END);
+        // The room for the end of the line is copied too, and then overwritten: its length is known to the compiler.
+        self.arena.extend_from_slice(&fields.text);
+        let end = self.arena.last_chunk_mut().expect("the text contains room for an end");
+        let between_at = put_number(end, 0, first);
+        let second_at = between_at + N;
+        end[between_at..second_at].copy_from_slice(between);
+        let longer = put_number(end, second_at, second);
+        let used = longer + LINE_END.len();
+        end[longer..used].copy_from_slice(LINE_END);
+        self.arena.truncate(self.arena.len() - END_BYTES + used);
         self.take_in(fields, at, longer);
     }
 
     /// Adds the entries of prepared fields whose text begins at `at`; the last value is `longer` than prepared.
+    #[inline]
     fn take_in(&mut self, fields: &Prepared, at: u32, longer: usize) {
         self.seen |= fields.seen;
         self.entries.extend(fields.entries.iter().map(|e| e.moved(at)));
@@ -130,24 +138,29 @@ impl Fields {
 /// The numbers of one group of eight digits.
 const GROUP: u64 = 100_000_000;
 
-/// Appends a number, eight digits at a time.
+/// Writes a number at `at`, eight digits at a time, and returns where it ends. The up to seven bytes behind it change.
 #[inline]
-fn push_number(out: &mut Vec<u8>, number: u64) {
+fn put_number(out: &mut [u8; END_BYTES], at: usize, number: u64) -> usize {
+    if number < 10 {
+        out[at] = b'0' + number as u8; // seconds until the reset: mostly one digit
+        return at + 1;
+    }
     if number >= GROUP {
-        return push_groups(out, number);
+        return put_groups(out, at, number);
     }
     let digits = u64::from_le_bytes(eight_digits(number as u32));
     let leading_zeros = ((digits ^ ZEROS) | LAST_DIGIT).trailing_zeros() / 8;
     // All eight bytes, because a copy of a fixed length is a single store.
-    out.extend_from_slice(&(digits >> (8 * leading_zeros)).to_le_bytes());
-    out.truncate(out.len() - leading_zeros as usize);
+    out[at..at + 8].copy_from_slice(&(digits >> (8 * leading_zeros)).to_le_bytes());
+    at + 8 - leading_zeros as usize
 }
 
 /// The same for a number of more than eight digits.
 #[cold]
-fn push_groups(out: &mut Vec<u8>, number: u64) {
-    push_number(out, number / GROUP);
-    out.extend_from_slice(&eight_digits((number % GROUP) as u32));
+fn put_groups(out: &mut [u8; END_BYTES], at: usize, number: u64) -> usize {
+    let at = put_number(out, at, number / GROUP);
+    out[at..at + 8].copy_from_slice(&eight_digits((number % GROUP) as u32));
+    at + 8
 }
 
 /// The digit 0 eight times.
