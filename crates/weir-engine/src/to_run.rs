@@ -11,7 +11,8 @@ pub(crate) struct ToRun<'a> {
     of_route: slice::Iter<'a, u32>,
     /// Those that run before: of the consumer's plan, and of the lists that filters chose. The last one is next.
     first: SmallVec<[Inserted; 8]>,
-    /// The consumer named before the last filter ran, which may have named another. `None` behind a plan's filter.
+    /// The consumer named before the last filter ran, which may have named another. `None` behind a plan's filter. Not
+    /// kept without plans.
     caller: Option<Option<usize>>,
 }
 
@@ -39,9 +40,13 @@ impl<'a> ToRun<'a> {
     /// The next filter. If the last one named the consumer, those of the consumer's plan come first.
     #[inline(always)] // runs for each filter
     pub(crate) fn next(&mut self, snapshot: &Snapshot, handling: &Handling, cx: Option<&Cx>) -> Option<u32> {
-        let caller = cx.and_then(Cx::consumer_index);
         // Without plans, it makes no difference whom a filter names.
-        let is_named = !snapshot.plans.is_empty() && self.caller.is_some_and(|before| before != caller);
+        let has_plans = !snapshot.plans.is_empty();
+        if !has_plans && self.first.is_empty() {
+            return self.of_route.next().copied();
+        }
+        let caller = cx.and_then(Cx::consumer_index);
+        let is_named = has_plans && self.caller.is_some_and(|before| before != caller);
         if is_named || !self.first.is_empty() {
             return self.next_of_others(snapshot, handling, cx, is_named);
         }
@@ -89,7 +94,7 @@ impl<'a> ToRun<'a> {
     pub(crate) fn choose(&mut self, snapshot: &Snapshot, handling: &Handling, chosen: (u32, usize)) {
         let list = snapshot.list_of(chosen.0, chosen.1).iter().copied();
         // Behind a plan's filter nobody asks for the caller.
-        let of_plan = self.caller.is_none();
+        let of_plan = self.caller.is_none() && !snapshot.plans.is_empty();
         match of_plan {
             true => self.insert(list.filter(|&filter| !snapshot.is_replaced(filter, handling)), true),
             false => self.insert(list, false),

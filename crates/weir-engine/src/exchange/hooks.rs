@@ -163,10 +163,11 @@ impl Exchange<'_> {
     #[inline(always)] // its result stays in registers: 50 instructions for each filter (count filters)
     fn filter_one(&mut self, snapshot: &Snapshot, index: u32) -> Result<Option<Due>, Stop> {
         let instance = &snapshot.filters[index as usize];
+        let hooks = instance.hooks;
         self.ran.push(index);
-        self.hooks = self.hooks | instance.hooks;
+        self.hooks = self.hooks | hooks;
         self.head.headers.remove_twins(&instance.guards.request);
-        if instance.hooks.has_any(Hooks::REQUEST_BODY | Hooks::READS_BODY)
+        if hooks.has_any(Hooks::REQUEST_BODY | Hooks::READS_BODY)
             && self.head.body() != BodyKind::Empty
             && let Some(due) = self.body_first(snapshot, index)
         {
