@@ -43,8 +43,26 @@ impl Exchange<'_> {
         &mut self,
         attempt: &'a mut Option<Attempt>,
     ) -> Option<Box<Unfiltered<'a>>> {
+        let head = &mut *attempt.as_mut()?.response;
+        let stopped = match self.begin_response(head.status()) {
+            true => self.filter_heads_below(head, true, self.ran.len()),
+            false => None,
+        };
+        if stopped.is_none() && self.cx.as_ref().is_none_or(|cx| !cx.hides_body) {
+            return None;
+        }
+        self.filter_others(attempt, stopped)
+    }
+
+    /// The same from a filter that needs more than the head, or that made a decision.
+    #[inline(never)]
+    fn filter_others<'a>(
+        &mut self,
+        attempt: &'a mut Option<Attempt>,
+        stopped: Option<(usize, Option<Flow>)>,
+    ) -> Option<Box<Unfiltered<'a>>> {
         let mut reply = Reply::Upstream(attempt);
-        let due = self.filter_response_on(&mut reply);
+        let due = stopped.and_then(|stopped| self.filter_response_from(&mut reply, stopped));
         let is_hidden = self.cx.as_ref().is_some_and(|cx| cx.hides_body);
         if due.is_none() && !is_hidden && matches!(reply, Reply::Upstream(_)) {
             return None;
@@ -53,28 +71,33 @@ impl Exchange<'_> {
     }
 
     /// Runs the filters up to the first one that must wait.
-    #[inline(always)] // as `filter_response_below`
     fn filter_response_on(&mut self, reply: &mut Reply<'_>) -> Option<(usize, Due)> {
+        let status = reply.head().map_or(0, |head| head.status());
+        if self.begin_response(status) { self.filter_response_below(reply, self.ran.len()) } else { None }
+    }
+
+    /// Prepares a response for its filters. Returns whether any has a hook for it.
+    #[inline(always)] // as `filter_heads_below`
+    fn begin_response(&mut self, status: u16) -> bool {
         self.phase = Phase::Filtered;
         if let Some(cx) = &mut self.cx {
             cx.whole = None; // a request's body that was answered early
         }
         if !self.hooks.has_any(Hooks::RESPONSE | Hooks::RESPONSE_BODY) {
-            return None;
+            return false;
         }
         if self.local.snapshot.reads.upstream
             && let (Some(cx), Some(upstream)) = (&mut self.cx, self.record.upstream)
         {
             cx.tell_upstream(Arc::clone(&self.local.snapshot.upstreams[upstream].name));
         }
-        let status = reply.head().map_or(0, |head| head.status());
         if status >= 400 && self.cx.as_ref().is_some_and(|cx| cx.failure.is_none()) {
             let failure = self.failure(None, neutral(status).to_owned());
             if let Some(cx) = &mut self.cx {
                 cx.failure = Some(failure);
             }
         }
-        self.filter_response_below(reply, self.ran.len())
+        true
     }
 
     /// Waits for the filter that must, then runs the others.
@@ -97,10 +120,20 @@ impl Exchange<'_> {
     }
 
     /// Runs the response filters before place `end`, the last first, up to one that must wait.
-    #[inline(always)] // for nearly every response, it is all that happens
     fn filter_response_below(&mut self, reply: &mut Reply<'_>, end: usize) -> Option<(usize, Due)> {
-        let mut end = end;
-        while let Some((at, decided)) = self.filter_heads_below(reply, end) {
+        let is_relayed = matches!(reply, Reply::Upstream(_));
+        let stopped = self.filter_heads_below(reply.head()?, is_relayed, end)?;
+        self.filter_response_from(reply, stopped)
+    }
+
+    /// The same from a filter where [`Self::filter_heads_below`] stopped.
+    fn filter_response_from(
+        &mut self,
+        reply: &mut Reply<'_>,
+        mut stopped: (usize, Option<Flow>),
+    ) -> Option<(usize, Due)> {
+        loop {
+            let (at, decided) = stopped;
             let due = match decided {
                 Some(decided) => self.decided(reply, decided),
                 None => self.filter_response_one(reply, self.ran[at]),
@@ -108,17 +141,21 @@ impl Exchange<'_> {
             if let Some(due) = due {
                 return Some((at, due));
             }
-            end = at;
+            let is_relayed = matches!(reply, Reply::Upstream(_));
+            stopped = self.filter_heads_below(reply.head()?, is_relayed, at)?;
         }
-        None
     }
 
     /// Runs the response filters before index `end`, as long as they need only the head of an upstream's response.
     /// Stops at the first filter that makes a decision, and returns it, or at the first that needs more than the head.
-    #[inline(always)] // as `ask`
-    fn filter_heads_below(&mut self, reply: &mut Reply<'_>, end: usize) -> Option<(usize, Option<Flow>)> {
-        let is_relayed = matches!(reply, Reply::Upstream(_));
-        let (cx, head) = (self.cx.as_mut()?, reply.head()?);
+    #[inline(always)] // for nearly every response, it is all that happens
+    fn filter_heads_below(
+        &mut self,
+        head: &mut ResponseHead,
+        is_relayed: bool,
+        end: usize,
+    ) -> Option<(usize, Option<Flow>)> {
+        let cx = self.cx.as_mut()?;
         let (filters, ran) = (&*self.local.snapshot.filters, self.ran.get(..end)?);
         for (at, &index) in ran.iter().enumerate().rev() {
             let Instance { filter, hooks, .. } = &*filters[index as usize];
