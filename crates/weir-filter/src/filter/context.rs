@@ -3,6 +3,7 @@
 
 mod background;
 mod bodies;
+mod rarely;
 mod state;
 
 pub use state::FILTER;
@@ -14,6 +15,7 @@ use crate::phrases::neutral;
 use background::Background;
 use bodies::LoggedBody;
 use bytes::Bytes;
+use rarely::Rarely;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt;
@@ -106,7 +108,7 @@ pub struct Cx {
     pub(crate) consumer: Option<usize>,
     /// The consumer with that number, if it is one of a source.
     pub(crate) listed: Option<Arc<Consumer>>,
-    pub(super) rare: Option<Box<Rare>>,
+    pub(super) rare: Rarely<Option<Box<Rare>>>,
     /// Whether a filter admitted the request without credentials: for `any`.
     pub(crate) unnamed: bool,
     /// The running filter; see [`FILTER`].
@@ -170,7 +172,7 @@ pub struct Cx {
     is_kept: bool,
     /// Whether this request continues after the answer to another.
     is_background: bool,
-    pub(super) states: Vec<(u32, Box<dyn Any>)>,
+    pub(super) states: Rarely<Vec<(u32, Box<dyn Any>)>>,
     /// The note of the first filter that has one; and those of the others.
     note: (u32, u64),
     notes: SmallVec<[(u32, u64); 3]>,
@@ -219,7 +221,7 @@ impl Cx {
             scope,
             consumer: None,
             listed: None,
-            rare: None,
+            rare: Rarely::default(),
             unnamed: false,
             filter: 0,
             path_key,
@@ -252,7 +254,7 @@ impl Cx {
             is_of_route: false,
             is_kept: false,
             is_background: false,
-            states: Vec::new(),
+            states: Rarely::default(),
             note: (NOBODY, 0),
             notes: SmallVec::new(),
             random: Random::new(random),
