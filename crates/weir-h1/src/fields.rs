@@ -223,13 +223,10 @@ impl Fields {
     /// The place of the only field of that name.
     #[inline]
     fn sole(&self, name: &FieldName) -> Option<usize> {
-        let mut found = None;
-        for (at, e) in self.entries.iter().enumerate() {
-            if !e.dropped && self.has_name(e, name) && found.replace(at).is_some() {
-                return None;
-            }
-        }
-        found
+        let has_name = |e: &Entry| self.has_name(e, name) && !e.dropped;
+        let at = self.entries.iter().position(has_name)?;
+        let is_sole = !self.entries[at + 1..].iter().any(has_name);
+        is_sole.then_some(at)
     }
 
     /// Whether a field may have another spelling of that name, with `_` for `-` or vice versa.

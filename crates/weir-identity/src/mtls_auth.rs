@@ -196,7 +196,7 @@ impl Filter for MtlsAuth {
             cx.set_credential(*digits);
         }
         let Some(consumer) = cx.consumer() else { return Flow::refuse(&CERTIFICATE_UNKNOWN) };
-        if !consumer.may_call_from(cx.client) {
+        if !consumer.may_call_from(&cx.client) {
             return Flow::refuse(&CONSUMER_ADDRESS);
         }
         if let Some(name) = &self.settings.consumer_header {

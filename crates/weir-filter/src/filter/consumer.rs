@@ -24,11 +24,11 @@ pub struct Consumer {
 impl Consumer {
     /// Whether it may call from this address.
     #[inline]
-    pub fn may_call_from(&self, client: IpAddr) -> bool {
+    pub fn may_call_from(&self, client: &IpAddr) -> bool {
         self.allow_ips.is_empty() || self.allows(client)
     }
 
-    fn allows(&self, client: IpAddr) -> bool {
+    fn allows(&self, client: &IpAddr) -> bool {
         let client = client.to_canonical();
         self.allow_ips.iter().any(|network| network.contains(&client))
     }

@@ -323,7 +323,7 @@ impl BasicAuth {
     fn pass(&self, named: Named, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         named.name(cx);
         let Some(consumer) = cx.consumer() else { return self.refuse(&BASIC_WRONG) };
-        if !consumer.may_call_from(cx.client) {
+        if !consumer.may_call_from(&cx.client) {
             return Flow::refuse(&CONSUMER_ADDRESS);
         }
         if self.settings.hide {

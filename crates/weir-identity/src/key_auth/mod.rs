@@ -226,7 +226,7 @@ impl KeyAuth {
         head.headers.take_sole(&self.settings.header, |key| {
             let owner = self.keys.remembered(key)?;
             let consumer = cx.consumers().get(owner.consumer as usize)?;
-            consumer.may_call_from(cx.client).then_some(owner)
+            consumer.may_call_from(&cx.client).then_some(owner)
         })
     }
 
@@ -263,7 +263,7 @@ impl KeyAuth {
         let Some(consumer) = cx.consumer() else {
             return Some(self.refuse(&KEY_UNKNOWN, &self.challenge_unknown));
         };
-        if !consumer.may_call_from(cx.client) {
+        if !consumer.may_call_from(&cx.client) {
             return Some(Flow::refuse(&CONSUMER_ADDRESS));
         }
         if self.settings.hide {
