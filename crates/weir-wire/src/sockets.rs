@@ -81,8 +81,8 @@ pub struct CoreListener {
 struct Place {
     slot: Rc<Slot>,
     name: Name,
-    /// Whether the socket has joined the poll set.
-    watched: Cell<bool>,
+    /// What the poll set reports of the socket: [`READ`] and [`WRITE`]; 0 until it has joined.
+    watched: Cell<u8>,
     /// Nobody wants to know what arrives.
     is_deaf: Cell<bool>,
     sockets: Rc<Sockets>,
@@ -153,7 +153,7 @@ impl Sockets {
         let slot = self.allot(Slot { ready: Cell::new(ready), generation, ..Slot::default() });
         let key = self.slots.borrow_mut().insert(Rc::clone(&slot));
         let name = Name::new(key, class, generation);
-        Place { slot, name, watched: Cell::new(false), is_deaf: Cell::new(false), sockets: Rc::clone(self) }
+        Place { slot, name, watched: Cell::new(0), is_deaf: Cell::new(false), sockets: Rc::clone(self) }
     }
 
     /// Puts a slot into the memory of a spare one, or into new memory if there is none.
@@ -320,34 +320,56 @@ impl Place {
         let waiting = if bits == WRITE { &self.slot.writer } else { &self.slot.reader };
         let known = waiting.take().filter(|known| known.will_wake(cx.waker()));
         waiting.set(Some(known.unwrap_or_else(|| cx.waker().clone())));
-        if !self.watched.get() {
-            self.watch(socket.as_fd())?;
+        if self.watched.get() & bits == 0 {
+            self.watch(socket.as_fd(), bits)?;
         }
         Ok(())
     }
 
-    /// Joins the poll set, which then reports what is already ready.
+    /// Joins the poll set, or has it report `bits` too. The set then reports what is already ready.
+    ///
+    /// A client's socket nearly always has room, and the set would report that in a poll of its own as soon as a new
+    /// connection joins. So it reports room of a client only once a write has had to wait.
     #[cold]
-    fn watch(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+    fn watch(&self, socket: BorrowedFd<'_>, bits: u8) -> io::Result<()> {
         let source = socket.as_raw_fd();
         let token = Token(self.name.0 as usize);
-        self.sockets.registry.register(&mut SourceFd(&source), token, self.interest())?;
-        self.watched.set(true);
+        let before = self.watched.get();
+        let watched = match self.name.class() {
+            Class::Client => READ | bits,
+            Class::Upstream => READ | WRITE, // it waits for room when it connects
+        };
+        let registry = &self.sockets.registry;
+        if before == 0 {
+            registry.register(&mut SourceFd(&source), token, self.interest(watched))?;
+        } else {
+            registry.reregister(&mut SourceFd(&source), token, self.interest(watched))?;
+        }
+        self.watched.set(watched);
         Ok(())
     }
 
-    fn interest(&self) -> Interest {
-        if self.is_deaf.get() { Interest::WRITABLE } else { Interest::READABLE | Interest::WRITABLE }
+    fn interest(&self, watched: u8) -> Interest {
+        match (self.is_deaf.get(), watched & WRITE != 0) {
+            (true, _) => Interest::WRITABLE,
+            (false, true) => Interest::READABLE | Interest::WRITABLE,
+            (false, false) => Interest::READABLE,
+        }
+    }
+
+    /// Whether the socket has joined the poll set.
+    fn is_watched(&self) -> bool {
+        self.watched.get() != 0
     }
 
     /// Says whether the socket's task wants to know what arrives.
     fn set_deaf(&self, socket: BorrowedFd<'_>, is_deaf: bool) -> io::Result<()> {
-        if self.is_deaf.replace(is_deaf) == is_deaf || !self.watched.get() {
+        if self.is_deaf.replace(is_deaf) == is_deaf || !self.is_watched() {
             return Ok(());
         }
         let source = socket.as_raw_fd();
         let token = Token(self.name.0 as usize);
-        self.sockets.registry.reregister(&mut SourceFd(&source), token, self.interest())
+        self.sockets.registry.reregister(&mut SourceFd(&source), token, self.interest(self.watched.get()))
     }
 
     /// Tries the operation if any of `bits` is set, else waits.
@@ -450,7 +472,7 @@ impl CoreListener {
 impl Drop for CoreListener {
     fn drop(&mut self) {
         // Another process may share this socket. Closing ours then does not remove it from the set.
-        if self.place.watched.get() {
+        if self.place.is_watched() {
             let _ = self.place.sockets.registry.deregister(&mut SourceFd(&self.socket.as_fd().as_raw_fd()));
         }
     }

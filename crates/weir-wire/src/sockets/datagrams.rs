@@ -101,7 +101,7 @@ impl Drop for Datagrams {
     fn drop(&mut self) {
         // Another process may share this socket. Closing ours then does not remove it from the set.
         if let Inner::Core { place, fd } = &self.0
-            && place.watched.get()
+            && place.is_watched()
         {
             let _ = place.sockets.registry.deregister(&mut SourceFd(&fd.as_raw_fd()));
         }

@@ -353,7 +353,7 @@ impl Socket {
 
     /// Whether the poll set would have reported anything to read, and has not.
     pub(crate) fn is_known_quiet(&self) -> bool {
-        self.place().is_some_and(|place| place.watched.get() && !place.slot.is_ready(READ | ENDED))
+        self.place().is_some_and(|place| place.is_watched() && !place.slot.is_ready(READ | ENDED))
     }
 
     /// See [`Stream::is_quiet`](crate::Stream::is_quiet).

@@ -105,11 +105,28 @@ fn only_who_waits_is_watched() {
         let (socket, mut peer) = pair_after(b"first");
         assert_eq!(read(&socket, 64).await, b"first");
         poll_fn(|cx| socket.poll_write(cx, b"answer")).await.unwrap();
-        assert!(!socket.place().unwrap().watched.get());
+        assert!(!socket.place().unwrap().is_watched());
         let waits = poll_fn(|cx| Poll::Ready(socket.poll_read(cx, &mut Vec::with_capacity(8)))).await;
-        assert!(waits.is_pending() && socket.place().unwrap().watched.get());
+        assert!(waits.is_pending() && socket.place().unwrap().is_watched());
         peer.write_all(b"second").unwrap();
         assert_eq!(read(&socket, 64).await, b"second");
+    });
+}
+
+/// A report that there is room for the answer would cost a poll of each new connection.
+#[test]
+fn a_client_is_reported_for_room_only_after_a_write_has_waited() {
+    on_a_core(async {
+        let (socket, mut peer) = pair();
+        let slot = &socket.place().unwrap().slot;
+        let waits = poll_fn(|cx| Poll::Ready(socket.poll_read(cx, &mut Vec::with_capacity(8)))).await;
+        assert!(waits.is_pending() && socket.place().unwrap().is_watched());
+        slot.forget(WRITE);
+        peer.write_all(b"request").unwrap();
+        assert_eq!(read(&socket, 64).await, b"request", "the kernel was asked");
+        assert!(!slot.is_ready(WRITE));
+        poll_fn(|cx| socket.poll_write(cx, b"answer")).await.unwrap();
+        assert!(slot.is_ready(WRITE));
     });
 }
 
