@@ -4,16 +4,16 @@
 //! client whose request has arrived by the time we accept it, and whose response is ready immediately, never joins.
 
 mod datagrams;
+mod listener;
 mod socket;
 #[cfg(test)]
 mod tests;
 
 pub use datagrams::Datagrams;
+pub use listener::CoreListener;
 pub use socket::Socket;
 
 use crate::Peer;
-use crate::limits::{is_reserved, leave_reserve};
-use crate::listen::{BoundSocket, accept, queued};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -66,15 +66,6 @@ pub enum Class {
     Client,
     /// Immediately: these sockets continue work that has started.
     Upstream,
-}
-
-/// A listening socket of one core.
-pub struct CoreListener {
-    socket: BoundSocket,
-    place: Place,
-    /// An accepted connection whose descriptor is in the [reserve](crate::limits). It waits for an ordinary
-    /// descriptor.
-    held: RefCell<Option<(OwnedFd, Peer)>>,
 }
 
 /// The place of a socket among [`Sockets`].
@@ -140,11 +131,6 @@ impl Sockets {
     /// Adds a connection to this peer. The socket must be non-blocking.
     pub fn add(self: &Rc<Self>, socket: impl Into<OwnedFd>, peer: Peer, class: Class) -> Socket {
         Socket::of_core(self.place(class, READ | WRITE), socket.into(), peer == Peer::Local)
-    }
-
-    /// Adds a listening socket.
-    pub fn listen(self: &Rc<Self>, socket: BoundSocket) -> CoreListener {
-        CoreListener { socket, place: self.place(Class::Client, READ), held: RefCell::default() }
     }
 
     fn place(self: &Rc<Self>, class: Class, ready: u8) -> Place {
@@ -411,75 +397,5 @@ impl Drop for Place {
         if spare.len() < SPARE {
             spare.push(slot);
         }
-    }
-}
-
-// === impl CoreListener ===
-
-impl CoreListener {
-    /// Accepts the next connection. If there is none, wakes the task when one may have arrived.
-    ///
-    /// # Errors
-    /// The system's error; see [`crate::limits::ran_out`].
-    #[inline]
-    pub fn poll_accept(&self, cx: &Context<'_>) -> Poll<io::Result<(OwnedFd, Peer)>> {
-        if self.held.borrow().is_some() {
-            return Poll::Ready(self.leave_reserve(None));
-        }
-        self.place.poll_by(cx, &self.socket, READ, || match accept(&self.socket) {
-            Ok((accepted, peer)) if is_reserved(&accepted) => self.leave_reserve(Some((accepted, peer))),
-            accepted => accepted,
-        })
-    }
-
-    /// Moves a connection out of the [reserve](crate::limits) of descriptors: `fresh`, or else the one that is held.
-    /// If there is no room, holds it and returns an error.
-    #[cold]
-    fn leave_reserve(&self, fresh: Option<(OwnedFd, Peer)>) -> io::Result<(OwnedFd, Peer)> {
-        let (accepted, peer) = fresh.or_else(|| self.held.take()).ok_or(io::ErrorKind::WouldBlock)?;
-        match leave_reserve(accepted) {
-            Ok(accepted) => Ok((accepted, peer)),
-            Err((accepted, e)) => {
-                *self.held.borrow_mut() = Some((accepted, peer));
-                Err(e)
-            }
-        }
-    }
-
-    /// Duplicates the socket, to hand it to another process.
-    ///
-    /// # Errors
-    /// When no descriptor is left.
-    pub fn lend(&self) -> io::Result<BoundSocket> {
-        self.socket.try_clone()
-    }
-
-    /// Stops listening, and leaves the kernel's accept queue to those who have a copy of the socket. Returns the
-    /// connection that was accepted already, if there is one.
-    pub fn leave(self) -> Option<(OwnedFd, Peer)> {
-        self.held.take()
-    }
-
-    /// Stops listening and returns the connections in the kernel's accept queue, which closing would reset. Accepts
-    /// from the kernel directly, because the driver may not have seen the last ones yet.
-    pub fn close(self) -> Vec<(OwnedFd, Peer)> {
-        let mut all = queued(|| accept(&self.socket));
-        all.extend(self.held.take());
-        all
-    }
-}
-
-impl Drop for CoreListener {
-    fn drop(&mut self) {
-        // Another process may share this socket. Closing ours then does not remove it from the set.
-        if self.place.is_watched() {
-            let _ = self.place.sockets.registry.deregister(&mut SourceFd(&self.socket.as_fd().as_raw_fd()));
-        }
-    }
-}
-
-impl std::fmt::Debug for CoreListener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.socket.fmt(f)
     }
 }
