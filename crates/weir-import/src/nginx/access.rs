@@ -4,7 +4,7 @@
 
 use super::context::{Cx, Scope};
 use super::location::{Kind, find};
-use super::proxy::proxied;
+use super::proxy::{path_behind, proxied};
 use super::read::Directive;
 use super::site::Site;
 use super::text::template;
@@ -220,17 +220,7 @@ fn forward<'a>(
         Err(why) => return close(cx, guards, request, why, nearest),
     };
     // The path that the service sees: what its location makes of the URI.
-    let path =
-        asked.filters.iter().filter(|filter| filter.name == "rewrite").find_map(|filter| {
-            match &filter.settings {
-                Value::Map(map) => match map.get("path") {
-                    Some(Value::Text(path)) => Some(path.clone()),
-                    _ => None,
-                },
-                _ => None,
-            }
-        });
-    let path = path.unwrap_or_else(|| request.first().to_owned());
+    let path = path_behind(&asked.filters, request.first().to_owned());
     let mut map = Map::new().with("upstream", asked.upstream).with("path", path);
     map.set("copy_request", "all");
     // Not every variable that reads a field: `set $o $http_origin` reads the client's.

@@ -3,7 +3,7 @@
 use super::context::{Cx, Scope};
 use super::files::folder;
 use super::location::{Location, find, named};
-use super::proxy::proxied;
+use super::proxy::{path_behind, proxied};
 use super::read::Directive;
 use super::rewrite::{Answer, run, to_url};
 use super::site::Site;
@@ -202,23 +202,8 @@ fn from_upstream<'a>(
 ) -> Result<Map, String> {
     let sent = proxied(cx, scope, pass)?;
     // A named location sends the path of the request.
-    let mut asked = if target.starts_with('@') { "{path}".to_owned() } else { path::canonical(target) };
-    for filter in sent.filters.iter().filter(|filter| filter.name == "rewrite") {
-        let Value::Map(settings) = &filter.settings else { continue };
-        let text = |key: &str| match settings.get(key) {
-            Some(Value::Text(text)) => Some(text.as_str()),
-            _ => None,
-        };
-        if let Some(path) = text("path") {
-            asked = path.to_owned();
-        }
-        if let Some(rest) = text("strip_prefix").and_then(|prefix| asked.strip_prefix(prefix)) {
-            asked = rest.to_owned();
-        }
-        if let Some(prefix) = text("add_prefix") {
-            asked.insert_str(0, prefix);
-        }
-    }
+    let path = if target.starts_with('@') { "{path}".to_owned() } else { path::canonical(target) };
+    let asked = path_behind(&sent.filters, path);
     let why = "Weir asks for the page with GET, without the query and most fields of the client, and takes it if its \
                status is 200; nginx sends the whole request";
     cx.ledger.changed(page.piece, why);

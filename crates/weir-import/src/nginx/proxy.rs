@@ -13,6 +13,7 @@ use super::read::Directive;
 use super::text::template;
 use crate::config::{Endpoint, Filter, Upstream};
 use crate::shared::template::{Part, Template};
+use crate::yaml::Value;
 use path::path_sent;
 use request_fields::{own_host, request_fields};
 use settings::{retry, timeouts, tls};
@@ -21,6 +22,30 @@ use settings::{retry, timeouts, tls};
 pub(super) struct Proxied {
     pub(super) upstream: String,
     pub(super) filters: Vec<Filter>,
+}
+
+/// The path that the upstream sees where `path` passes these filters. The path of a named location stays a placeholder,
+/// from which no prefix can be removed.
+pub(super) fn path_behind(filters: &[Filter], path: String) -> String {
+    let mut seen = path;
+    for filter in filters.iter().filter(|filter| filter.name == "rewrite") {
+        let Value::Map(settings) = &filter.settings else { continue };
+        let text = |key: &str| match settings.get(key) {
+            Some(Value::Text(text)) => Some(text.as_str()),
+            _ => None,
+        };
+        if let Some(path) = text("path") {
+            path.clone_into(&mut seen);
+        }
+        if let Some(rest) = text("strip_prefix").and_then(|prefix| seen.strip_prefix(prefix)) {
+            seen = rest.to_owned();
+        }
+        if let Some(prefix) = text("add_prefix") {
+            seen.insert_str(0, prefix);
+        }
+    }
+    // Without its prefix and nothing in the prefix's place, the path would be empty.
+    if seen.is_empty() { "/".to_owned() } else { seen }
 }
 
 /// The parts of `proxy_pass SCHEME://HOST URI`.

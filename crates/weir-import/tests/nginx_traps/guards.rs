@@ -106,6 +106,25 @@ fn no_guard_is_lost() {
     }
 }
 
+/// The service is asked at the path that its location makes of the URI. A service that passes unknown paths would let
+/// everybody in.
+#[test]
+fn the_service_is_asked_at_the_path_of_its_location() {
+    for (location, sent, uri, path) in [
+        ("= /auth", "/verify", "/auth", "/verify"),
+        ("/auth", "/verify", "/auth", "/verify"),
+        ("/auth/", "/", "/auth/check", "/check"),
+        ("/auth/", "/v1/", "/auth/check", "/v1/check"),
+        ("/auth", "", "/auth/check", "/auth/check"),
+    ] {
+        let text = imported(&server(&format!(
+            "location {location} {{ internal; proxy_pass http://127.0.0.1:7000{sent}; }} \
+             location / {{ auth_request {uri}; {PASS} }}"
+        )));
+        assert!(text.contains(&format!("path: {path}, copy_request")), "{location} {sent} {uri}\n{text}");
+    }
+}
+
 /// A route of its own for the groups of a `rewrite` keeps what stands before it.
 #[test]
 fn a_guard_before_a_rewrite_stays() {
