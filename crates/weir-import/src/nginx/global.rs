@@ -12,13 +12,17 @@ use crate::shared::units::size;
 use crate::yaml::{Map, Value};
 use std::collections::BTreeSet;
 
-/// Settings of the whole gateway.
-pub(super) fn globals<'a>(cx: &mut Cx<'a, '_>, http: &Block<'a>) {
+/// The proxies whose word counts. Known before the servers: with some, `redirect: { https: true }` lets requests pass.
+pub(super) fn trusted_proxies<'a>(cx: &mut Cx<'a, '_>, http: &Block<'a>) {
     let mut trusted: Vec<String> = Vec::new();
     collect_trusted(cx, http.all().iter().copied(), &mut trusted);
     if !trusted.is_empty() {
         cx.config.more.set("trusted_proxies", trusted);
     }
+}
+
+/// Settings of the whole gateway.
+pub(super) fn globals<'a>(cx: &mut Cx<'a, '_>, http: &Block<'a>) {
     let custom: Vec<&str> = http.own("log_format").iter().map(|format| format.first()).collect();
     if let Some(log) = http.own("access_log").first() {
         let target = log.first();

@@ -2,7 +2,7 @@
 
 use super::block::Block;
 use super::context::Cx;
-use super::global::{finish, globals, notes};
+use super::global::{finish, globals, notes, trusted_proxies};
 use super::location::{Kind, find, refuse_all};
 use super::read::Directive;
 use super::route::{Draft, Made, routes};
@@ -114,6 +114,7 @@ fn count_zones<'a>(cx: &mut Cx<'a, '_>, directives: impl Iterator<Item = &'a Dir
 pub(super) fn translate<'a>(cx: &mut Cx<'a, '_>, http: &Rc<Block<'a>>) {
     let servers: Vec<Server<'a>> =
         http.own("server").iter().map(|directive| Server::new(cx, directive, http)).collect();
+    trusted_proxies(cx, http);
     let listening = listeners(cx, &servers);
     let mut drafts = Vec::new();
     let mut taken: BTreeSet<(String, String)> = BTreeSet::new();

@@ -234,6 +234,13 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
                 "redirect: { to: /r, status: 302, keep_query: false }",
             ],
         ),
+        (
+            "14 to https behind a proxy: no word of the proxy lets a request pass",
+            "set_real_ip_from 10.0.0.0/8; real_ip_header X-Forwarded-For; \
+             location / { return 301 https://$host$request_uri; }"
+                .to_owned(),
+            vec!["redirect: { to: \"https://{host}{path}\", status: 301 }"],
+        ),
         ("15 Host is $proxy_host", pass("/"), vec!["host: endpoint"]),
         (
             "16 Host $host loses the port",
