@@ -149,9 +149,20 @@ impl Checker<'_> {
         // Admin first: its default is not written, so a diagnostic could not point at it.
         let all: Vec<_> = admin.into_iter().chain(listeners).collect();
         for (index, (path, address)) in all.iter().enumerate() {
-            if let Some((other, _)) = all[..index].iter().find(|(_, earlier)| collide(earlier, address)) {
+            if let Some((other, earlier)) = all[..index].iter().find(|(_, earlier)| collide(earlier, address))
+            {
                 let message = format!("`{address}` is taken by {other}");
-                let hint = "give each listener an address of its own";
+                let hint = match (earlier, address) {
+                    (ListenAddress::Tcp(a), ListenAddress::Tcp(b))
+                        if other != "admin"
+                            && a.ip().is_unspecified()
+                            && b.ip().is_unspecified()
+                            && a.ip() != b.ip() =>
+                    {
+                        format!("keep [::]:{} alone: it serves IPv4 and IPv6", a.port())
+                    }
+                    _ => "give each listener an address of its own".to_owned(),
+                };
                 self.error_hint(&format!("{path}.address"), "address-twice", message, hint);
             }
         }

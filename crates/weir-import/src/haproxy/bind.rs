@@ -165,7 +165,31 @@ pub(super) fn listeners(
             made.push((wish, listener));
         }
     }
+    join_families(&mut made);
     made
+}
+
+/// Joins `0.0.0.0:80` and `[::]:80` with the same settings, which HAProxy binds apart: Weir's `[::]:80` serves both
+/// families, and Weir refuses both in one config.
+fn join_families(made: &mut Vec<(String, Listener)>) {
+    let on = |wildcard: &str| -> Vec<(String, String)> {
+        made.iter()
+            .filter_map(|(_, listener)| {
+                let port = listener.address.as_deref()?.strip_prefix(wildcard)?;
+                Some((port.to_owned(), format!("{:?}", listener.more)))
+            })
+            .collect()
+    };
+    let (ipv4, ipv6) = (on("0.0.0.0:"), on("[::]:"));
+    for (port, _) in ipv4.into_iter().filter(|listener| ipv6.contains(listener)) {
+        let joined = format!("[::]:{port}");
+        made.retain(|(_, listener)| listener.address.as_ref() != Some(&joined));
+        let ipv4 = format!("0.0.0.0:{port}");
+        for (_, listener) in made.iter_mut().filter(|(_, listener)| listener.address.as_ref() == Some(&ipv4))
+        {
+            listener.address = Some(joined.clone());
+        }
+    }
 }
 
 /// Timeouts of clients.

@@ -203,11 +203,8 @@ fn read_listen<'a>(cx: &mut Cx<'a, '_>, directive: &'a Directive, block: &Block<
             | "so_keepalive" | "setfib" | "accept_filter" => {
                 cx.ledger.by_itself(piece, "Weir chooses its socket's options itself");
             }
-            "ipv6only" => {
-                if word == "ipv6only=off" {
-                    cx.ledger.changed(piece, "an IPv6 listener of Weir may take IPv6 only: add one for IPv4");
-                }
-            }
+            // See `join_families`.
+            "ipv6only" => {}
             "quic" => {
                 let why = "HTTP/3: Weir speaks HTTP/1.1 and HTTP/2 here, and browsers fall back to these";
                 cx.ledger.left_out(piece, why);
@@ -247,6 +244,70 @@ fn listen_address(text: &str) -> Result<(String, Option<u16>), String> {
         Ok(std::net::IpAddr::V4(address)) => Ok((format!("{address}:{port}"), Some(port))),
         Ok(std::net::IpAddr::V6(address)) => Ok((format!("[{address}]:{port}"), Some(port))),
         Err(_) => Err(format!("`{text}`: Weir listens on addresses, not on names")),
+    }
+}
+
+/// Joins `0.0.0.0:80` and `[::]:80`, which nginx binds apart: Weir's `[::]:80` serves both families, and Weir refuses both
+/// in one config. A pair that differs in TLS, HTTP/2 or the PROXY header stays a pair.
+pub(super) fn join_families<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>]) {
+    let all = || servers.iter().flat_map(|server| &server.listens);
+    let ports: BTreeSet<u16> = all().filter_map(|listen| listen.port).collect();
+    let options = |address: &str| {
+        let mut found: Option<(bool, bool, bool)> = None;
+        for listen in all().filter(|listen| listen.address == address) {
+            let (tls, h2, proxy) = found.unwrap_or_default();
+            found = Some((tls || listen.is_ssl, h2 || listen.has_http2, proxy || listen.has_proxy_protocol));
+        }
+        // With TLS, HTTP/2 is on anyway.
+        found.map(|(tls, h2, proxy)| (tls, h2 && !tls, proxy))
+    };
+    let mut joined = BTreeSet::new();
+    for port in ports {
+        let (ipv4, ipv6) = (options(&format!("0.0.0.0:{port}")), options(&format!("[::]:{port}")));
+        if ipv4.is_some() && ipv4 == ipv6 {
+            joined.insert(port);
+        }
+    }
+    for port in joined {
+        join(cx, servers, &format!("0.0.0.0:{port}"), &format!("[::]:{port}"));
+    }
+}
+
+fn join<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>], ipv4: &str, ipv6: &str) {
+    let default = |address: &str| {
+        let mut on = servers.iter().enumerate().flat_map(|(at, server)| {
+            server
+                .listens
+                .iter()
+                .filter(move |listen| listen.address == address)
+                .map(move |listen| (at, listen))
+        });
+        let first = on.clone().next().map(|(at, _)| at);
+        on.find(|(_, listen)| listen.is_default).map(|(at, _)| at).or(first)
+    };
+    let (of_ipv4, of_ipv6) = (default(ipv4), default(ipv6));
+    for (at, server) in servers.iter_mut().enumerate() {
+        let is_on = |address: &str| server.listens.iter().any(|listen| listen.address == address);
+        let why = match (is_on(ipv4), is_on(ipv6)) {
+            (false, false) => continue,
+            (true, true) if of_ipv4 != of_ipv6 && of_ipv6 == Some(at) => Some(
+                "Weir has one listener for both families: unknown hosts go to the default server of IPv4",
+            ),
+            (true, true) => None,
+            _ => Some("Weir has one listener for both families: clients of both reach this server"),
+        };
+        if let Some((listen, why)) = server.block.own("listen").first().zip(why) {
+            cx.ledger.changed(listen.piece, why);
+        }
+        let mut has_one = false;
+        server.listens.retain_mut(|listen| {
+            if listen.address != ipv4 && listen.address != ipv6 {
+                return true;
+            }
+            ipv6.clone_into(&mut listen.address);
+            listen.is_default = of_ipv4 == Some(at);
+            !std::mem::replace(&mut has_one, true)
+        });
     }
 }
 
@@ -295,9 +356,7 @@ pub(super) fn listeners<'a>(cx: &mut Cx<'a, '_>, servers: &[Server<'a>]) -> List
         let is_usual = listen.port == Some(if is_ssl { 443 } else { 80 });
         let host = listen.address.rsplit_once(':').map_or("", |(host, _)| host);
         let mut name = kind.to_owned();
-        if host == "[::]" {
-            name.push('6');
-        } else if host != "0.0.0.0" && listen.port.is_some() {
+        if host != "0.0.0.0" && host != "[::]" && listen.port.is_some() {
             name = format!("{name}-{host}");
         }
         if let Some(port) = listen.port.filter(|_| !is_usual) {

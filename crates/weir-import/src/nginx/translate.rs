@@ -6,7 +6,7 @@ use super::global::{finish, globals, notes, trusted_proxies};
 use super::location::{Kind, find, refuse_all};
 use super::read::Directive;
 use super::route::{Draft, Made, routes};
-use super::server::{Listeners, Server, listeners};
+use super::server::{Listeners, Server, join_families, listeners};
 use crate::config::Case;
 use crate::yaml::Map;
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,8 +112,9 @@ fn count_zones<'a>(cx: &mut Cx<'a, '_>, directives: impl Iterator<Item = &'a Dir
 
 /// All servers of `http`.
 pub(super) fn translate<'a>(cx: &mut Cx<'a, '_>, http: &Rc<Block<'a>>) {
-    let servers: Vec<Server<'a>> =
+    let mut servers: Vec<Server<'a>> =
         http.own("server").iter().map(|directive| Server::new(cx, directive, http)).collect();
+    join_families(cx, &mut servers);
     trusted_proxies(cx, http);
     let listening = listeners(cx, &servers);
     let mut drafts = Vec::new();

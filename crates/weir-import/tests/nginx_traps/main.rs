@@ -34,6 +34,28 @@ fn server(body: &str) -> String {
 
 const PASS: &str = "proxy_pass http://127.0.0.1:8080;";
 
+/// One listener serves both families, as `weir check` demands, and the report names what that changes.
+#[test]
+fn both_families_share_a_listener() {
+    let text = imported(
+        "server { listen 80 default_server; listen [::]:80 default_server; return 200 a; }
+         server { listen 80; server_name b.test; return 200 b; }
+         server { listen 443 ssl http2; listen [::]:443 ssl; server_name b.test; ssl_certificate /c; \
+                  ssl_certificate_key /k; return 200 c; }",
+    );
+    assert!(
+        text.contains("web: { address: \"[::]:80\" }") && text.contains("address: \"[::]:443\""),
+        "{text}"
+    );
+    assert!(!text.contains("0.0.0.0") && !text.contains("web-2"), "{text}");
+    assert!(text.contains("[changed] listen 80 — Weir has one listener for both families"), "{text}");
+    // Unlike TLS and none, which are two.
+    let text = imported(
+        "server { listen 80; listen [::]:80 ssl; ssl_certificate /c; ssl_certificate_key /k; return 200 a; }",
+    );
+    assert!(text.contains("0.0.0.0:80") && text.contains("[::]:80"), "{text}");
+}
+
 /// Numbers and sources of traps within a server, with what must be there.
 fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
     let pass = |path: &str| format!("location {path} {{ {PASS} }}");
