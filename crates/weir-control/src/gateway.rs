@@ -582,8 +582,13 @@ impl Gateway {
         let Some((_, found)) = all.iter().find(|(name, _)| name == switch) else {
             let mut names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
             names.sort_unstable();
-            let there = if names.is_empty() { "none".to_owned() } else { few(&names) };
-            return Err(format!("no filter has `switch: {switch}`; expected one of: {there}"));
+            if names.is_empty() {
+                let add = format!("maintenance: {{ switch: {switch} }}");
+                return Err(format!(
+                    "no filter of the config has a switch: add the filter `{add}` to a route"
+                ));
+            }
+            return Err(format!("no filter has `switch: {switch}`; expected one of: {}", few(&names)));
         };
         found.turn(time);
         self.control().keep_switches();

@@ -593,7 +593,7 @@ fn traps_of_the_static_config_are_told() {
             "http3",
             "entryPoints: { web: { address: \":80\", http3: {} } }\n".to_owned(),
             router(""),
-            &["does not speak HTTP/3"],
+            &["weir import writes no HTTP/3"],
         ),
         (
             "insecure forwarding fields",

@@ -11,7 +11,12 @@ pub(super) fn of(kept: &Kept, near: Option<&Neighbour>, out: &[String]) -> Strin
     // The client's text begins with the cause's meaning.
     let said = kept.text(Text::Detail);
     let said = said.strip_prefix(kept.cause.map_or("", |cause| cause.meaning)).unwrap_or(&said).trim();
+    let by_hand = !out.is_empty() && out.iter().all(|endpoint| endpoint.contains("(`by_hand`)"));
     let mut sentence = match kept.cause {
+        Some(cause) if by_hand && cause.code == "no_healthy_endpoint" => format!(
+            "Every endpoint of upstream `{}` was taken out of rotation by hand: `weir endpoint in` puts one back.",
+            kept.text(Text::Upstream)
+        ),
         Some(cause) => failed(kept, cause.code, near).unwrap_or_else(|| by_meaning(kept, cause.meaning)),
         None if kept.status >= 500 && kept.attempts == 0 => {
             format!("The config answers this request with {}; no upstream was asked.", kept.status)

@@ -206,7 +206,7 @@ fn read_listen<'a>(cx: &mut Cx<'a, '_>, directive: &'a Directive, block: &Block<
             // See `join_families`.
             "ipv6only" => {}
             "quic" => {
-                let why = "HTTP/3: Weir speaks HTTP/1.1 and HTTP/2 here, and browsers fall back to these";
+                let why = "HTTP/3: write `protocols: [h3, h2, http1]` at the listener; until then browsers use HTTP/2";
                 cx.ledger.left_out(piece, why);
                 return None;
             }

@@ -72,8 +72,14 @@ fn description(kind: &FilterKind) -> String {
     schema.get("description").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
+/// The first sentence, which may go on over the end of a line.
 fn summary(kind: &FilterKind) -> String {
-    description(kind).lines().next().unwrap_or_default().to_owned()
+    let description = description(kind);
+    let paragraph = description.split("\n\n").next().unwrap_or_default().replace('\n', " ");
+    match paragraph.split_once(". ") {
+        Some((first, _)) => format!("{first}."),
+        None => paragraph,
+    }
 }
 
 fn manual(kind: &FilterKind) -> String {

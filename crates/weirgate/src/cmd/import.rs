@@ -401,7 +401,7 @@ fn check(import: &Imported, written: &[Written]) -> Result<Checked> {
         mistakes.extend(import.config.tests.iter().filter_map(|case| ask(snapshot, case)));
         import.config.tests.len()
     });
-    let missing = missing.into_iter().map(|missing| missing.said).collect();
+    let missing = by_file(&missing);
     let snapshot = complete.compiled.map(|(_, snapshot)| snapshot);
     Ok(Checked { diagnostics: listed, mistakes, refused, missing, tests, snapshot })
 }
@@ -475,6 +475,22 @@ impl Missing {
         let said = format!("{}: {}", found.path, found.message);
         Some(Self { path, setting: found.path.clone(), said })
     }
+}
+
+/// A line for each file, with the first of the settings that name it and the number of the others.
+fn by_file(missing: &[Missing]) -> Vec<String> {
+    let mut lines: Vec<(&Missing, usize)> = Vec::new();
+    for one in missing {
+        match lines.iter_mut().find(|(known, _)| known.path == one.path) {
+            Some((_, others)) => *others += 1,
+            None => lines.push((one, 0)),
+        }
+    }
+    let line = |(missing, others): (&Missing, usize)| match others {
+        0 => missing.said.clone(),
+        others => format!("{} (and {others} more settings that name it)", missing.said),
+    };
+    lines.into_iter().map(line).collect()
 }
 
 /// The files of the config with paths to stand-ins, which are made below `folder`.

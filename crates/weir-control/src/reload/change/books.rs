@@ -31,8 +31,9 @@ impl Books {
         let mut gathered = gather(source, instead)?;
         self.pinned = None;
         if let Err(e) = self.open(gathered.texts.state.as_deref()) {
-            let wrong =
-                Diagnostic::error("state-unusable", Chain(&e).to_string()).on(&gathered.tree, "admin.state");
+            let wrong = Diagnostic::error("state-unusable", Chain(&e).to_string())
+                .on(&gathered.tree, "admin.state")
+                .hint("run Weir as a user who may write there, name another folder, or leave `state` out");
             gathered.diagnostics.push(wrong);
             return Ok(gathered);
         }

@@ -93,7 +93,11 @@ pub(super) fn entry_point(entry: &Entry, config: &mut Config, ledger: &mut Ledge
     }
     if let Some(entry) = fields.entry("http3") {
         entry.each_piece(&mut |piece| {
-            ledger.refused(piece, "Weir does not speak HTTP/3 yet", "clients use HTTP/2 meanwhile");
+            ledger.refused(
+                piece,
+                "weir import writes no HTTP/3",
+                "protocols: [h3, h2, http1] of the listener",
+            );
         });
     }
     for key in ["reusePort", "observability", "allowACMEByPass"] {
