@@ -374,7 +374,9 @@ impl Checker<'_> {
                 let hint = "name a file where the service may write, such as `/var/lib/weir/managed.yaml` under the packaged systemd unit";
                 self.warn("admin.writes", "not-writable", message, hint);
             }
-            if admin.token.is_none() && admin.tokens.is_empty() && admin.address != AdminAddress::Off {
+            // One that is written but was refused, as `${NAME}` of an unset variable, is missing only here.
+            let has_token = self.find("admin.token").is_some() || !admin.tokens.is_empty();
+            if !has_token && admin.address != AdminAddress::Off {
                 let message =
                     "there is no token, so every user of this machine may change the config, and no one else";
                 let hint = "name those who may under `admin.tokens`";

@@ -238,7 +238,7 @@ impl AdminArgs {
             let tls = if secured { Some(self.tls(&[])?) } else { None };
             return Ok(AdminPlace { address: address.clone(), token, tls });
         }
-        let written = self.written()?;
+        let written = self.written(token.is_some())?;
         let address = match &written.address {
             AdminAddress::At(address) => reachable(address),
             AdminAddress::Off => {
@@ -283,10 +283,14 @@ impl AdminArgs {
         client::ask(place.at(), place.token.as_deref(), call).map_err(|e| unanswered(&e))
     }
 
-    /// The section `admin` of the config. Mistakes in other sections do not matter. An unreadable config is an
-    /// error only if `-c` named it.
-    fn written(&self) -> Result<Admin> {
-        let wrong = |d: &Diagnostic| d.severity == Severity::Error && d.path.starts_with("admin");
+    /// The section `admin` of the config. Mistakes in other sections do not matter, nor, if the user gave a token, do
+    /// those in the config's: its variable is often set for the service alone. An unreadable config is an error only if
+    /// `-c` named it.
+    fn written(&self, has_token: bool) -> Result<Admin> {
+        let wrong = |d: &Diagnostic| {
+            let is_needed = !(has_token && d.path == "admin.token");
+            d.severity == Severity::Error && d.path.starts_with("admin") && is_needed
+        };
         match weir_gateway::config::load(&self.config.source()) {
             Ok(loaded) if !loaded.diagnostics.iter().any(wrong) => Ok(loaded.config.admin),
             Ok(loaded) => bail!("{}", loaded.diagnostics.to_text().trim_end()),
