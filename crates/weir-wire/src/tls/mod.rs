@@ -328,6 +328,13 @@ fn certificates_of(
 fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let wrong = |text: &str| TlsError::of(Part::Key, format!("{} {text}", path.display()));
     let pem = std::fs::read(path).map_err(|e| wrong("cannot be read").because(e))?;
+    // `BEGIN ENCRYPTED PRIVATE KEY` (PKCS#8), or the older field `Proc-Type: 4,ENCRYPTED`.
+    let encrypted = b"ENCRYPTED";
+    if pem.starts_with(b"-----BEGIN ") && pem.windows(encrypted.len()).any(|text| text == encrypted) {
+        let text =
+            "is protected by a passphrase, for which Weir cannot ask: `openssl pkey -in FILE` removes it";
+        return Err(wrong(text));
+    }
     PrivateKeyDer::from_pem_slice(&pem).map_err(|e| match e {
         rustls::pki_types::pem::Error::NoItemsFound => {
             let text = "holds no private key; expected PEM with `-----BEGIN PRIVATE KEY-----`";
