@@ -229,16 +229,23 @@ def judge(known, here, measured, bless):
         return False
     found = counts.changes(known["rows"], measured)
     grown, shrunk, unknown = [c for c in found if c.grown], [c for c in found if c.shrunk], counts.missing(known["rows"], measured)
-    for title, what in (("Grown:", grown), ("Shrunk, which a new table would keep:", shrunk), ("Not in the table, so not compared:", unknown)):
+    told = (
+        ("Grown:", grown),
+        ("Shrunk, which a new table would keep:", shrunk),
+        ("Not in the table, so not compared:", unknown),
+    )
+    for title, what in told:
         if what:
             print(title, *what, sep="\n  ")
     if unknown and not (grown or shrunk):
         bless += "".join(f" --row {row}" for row in unknown)
-    print(advice(bless) if grown or shrunk or unknown else f"As in the table: no figure differs by more than {counts.GROWTH:.0%}.")
+    good = f"As in the table: no figure differs by more than {counts.GROWTH:.0%}."
+    print(advice(bless) if grown or shrunk or unknown else good)
     return bool(grown)
 
 
 def advice(bless):
+    """The command that takes the figures into the table."""
     return f"Take them into the table, and commit it with what changed them: make bench-count BENCH_COUNT='{bless}'"
 
 

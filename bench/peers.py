@@ -120,7 +120,7 @@ PEERS = [
     Go("vegeta", "github.com/tsenart/vegeta/v12", "12.13.0"),
     Go("hey", "github.com/rakyll/hey", "0.1.5"),
     Go("ghz", "github.com/bojand/ghz/cmd/ghz", "0.93.0"),
-    # Under the AGPL: it runs as its authors published it, and nothing of it is linked or copied.
+    # Its license is the AGPL: we run it as published, and neither link nor copy its code.
     Go("k6", "go.k6.io/k6", "1.8.1"),
     Crate("oha", "1.16.0"),
     # Its releases from 0.14 on need a newer Rust than 1.95.

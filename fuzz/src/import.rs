@@ -17,8 +17,8 @@ pub fn import(input: &[u8]) {
     let _ = import.written();
 }
 
-/// A rule of a router of Traefik, in a file that has nothing else to say. The length of the rule chooses its syntax,
-/// because a whole import costs far more than its rule.
+/// Imports a Traefik file whose only router has the input as its rule. Imports it once and not in both syntaxes,
+/// because an import costs far more than reading the rule: the length of the rule chooses the syntax.
 pub fn rule(input: &[u8]) {
     let Ok(rule) = str::from_utf8(input) else { return };
     let Some(system) = weir_import::system("traefik") else { return };

@@ -16,7 +16,7 @@ pub type Watcher = Box<dyn Fn(&[Status]) + Send + Sync>;
 pub(crate) struct Shared {
     pub(crate) stage: Stage,
     /// Distinguishes this gateway from others with the same storage. Chosen when first needed: the first random bytes
-    /// of a process take tens of milliseconds, which a config without ACME can do without.
+    /// of a process take tens of milliseconds, and a config without ACME needs none.
     node: OnceLock<String>,
     pub(crate) clock: Clock,
     pub(crate) wake: Arc<Notify>,

@@ -197,7 +197,7 @@ impl Builder {
     /// # Errors
     /// See [`StartError`]. Then nothing runs.
     pub fn start(mut self) -> Result<Gateway, StartError> {
-        // Or the first TLS handshake with an upstream would stop a core.
+        // Otherwise the first TLS handshake with an upstream would block a core while it gathers entropy.
         weir_wire::random::make_ready();
         let source = self.source.clone();
         let mut books = Books::default();

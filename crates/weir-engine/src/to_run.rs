@@ -11,8 +11,8 @@ pub(crate) struct ToRun<'a> {
     of_route: slice::Iter<'a, u32>,
     /// Those that run before: of the consumer's plan, and of the lists that filters chose. The last one is next.
     first: SmallVec<[Inserted; 8]>,
-    /// The consumer named before the last filter ran, which may have named another. `None` behind a plan's filter. Not
-    /// kept without plans.
+    /// The consumer named before the last filter ran, which may have named another. `None` behind a plan's filter.
+    /// Not updated if the config has no plans.
     caller: Option<Option<usize>>,
 }
 

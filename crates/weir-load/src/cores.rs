@@ -122,12 +122,12 @@ fn roots(pid: Option<u32>, targets: &[Vec<SocketAddr>]) -> Option<BTreeSet<u32>>
         if !addresses.iter().all(is_here) {
             return None;
         }
-        // A name often has an address of each family while its server listens on one of them.
+        // One listening address is enough: a name often has an IPv4 and an IPv6 address, and its server uses only one.
         let listeners: Option<Vec<Vec<u32>>> =
             addresses.iter().map(|address| weir_wire::port_owner::all(*address)).collect();
         match listeners.map(|found| found.concat()).filter(|found| !found.is_empty()) {
             Some(found) => roots.extend(found.into_iter().map(crate::cost::root_of)),
-            // What the user named is the process of the only target.
+            // Nobody listens or `/proc` does not show who, but the user named the process of the only target.
             None if pid.is_some() && targets.len() == 1 => {}
             None => return None,
         }
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_processes_of_targets_are_known_only_if_each_target_is() {
+    fn processes_are_known_only_if_each_target_has_one() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let found = listener.local_addr().unwrap();
         let nobody = SocketAddr::new("127.0.0.77".parse().unwrap(), found.port());

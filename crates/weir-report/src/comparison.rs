@@ -72,10 +72,9 @@ pub struct Comparison {
     /// Blocks that were measured again, because something outside of the test had spoilt them. Their figures are only
     /// here.
     pub repeated: Vec<RepeatedBlock>,
-    /// How many could have been.
+    /// Most blocks that could be measured again.
     pub repeat_blocks: u64,
-    /// How many could have been in the earlier comparison that `before` is from; 0 if it is a single run. None without
-    /// an earlier result.
+    /// Most blocks that could be measured again for the earlier result; 0 if that was a single run. None without one.
     pub before_repeat_blocks: Option<u64>,
     /// Seed of the bootstrap.
     pub seed: u64,

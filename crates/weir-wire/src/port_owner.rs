@@ -66,7 +66,7 @@ fn read(paths: &[&str], state: &str, address: SocketAddr) -> Vec<String> {
     tables.flat_map(|table| in_state(BufReader::new(table), state, address)).collect()
 }
 
-/// Those of these sockets that a process has a descriptor for.
+/// Those of these inodes for which a process has a descriptor.
 fn held_by(pid: u32, inodes: &[String]) -> Vec<String> {
     let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let links = fds.filter_map(|fd| fs::read_link(fd.path()).ok());

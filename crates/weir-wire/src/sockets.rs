@@ -314,8 +314,8 @@ impl Place {
 
     /// Joins the poll set, or has it report `bits` too. The set then reports what is already ready.
     ///
-    /// A client's socket nearly always has room, and the set would report that in a poll of its own as soon as a new
-    /// connection joins. So it reports room of a client only once a write has had to wait.
+    /// A client's socket nearly always has room to write, and the set would report that as soon as a new connection
+    /// joins: a poll that wakes nobody. So the set reports room to a client only once a write has had to wait.
     #[cold]
     fn watch(&self, socket: BorrowedFd<'_>, bits: u8) -> io::Result<()> {
         let source = socket.as_raw_fd();

@@ -149,24 +149,24 @@ impl Checker<'_> {
         // Admin first: its default is not written, so a diagnostic could not point at it.
         let all: Vec<_> = admin.into_iter().chain(listeners).collect();
         for (index, (path, address)) in all.iter().enumerate() {
-            if let Some((other, earlier)) = all[..index].iter().find(|(_, earlier)| collide(earlier, address))
-            {
+            let taken = all[..index].iter().find(|(_, earlier)| collide(earlier, address));
+            if let Some((other, earlier)) = taken {
                 let message = format!("`{address}` is taken by {other}");
-                let hint = match (earlier, address) {
-                    (ListenAddress::Tcp(a), ListenAddress::Tcp(b))
-                        if other != "admin"
-                            && a.ip().is_unspecified()
-                            && b.ip().is_unspecified()
-                            && a.ip() != b.ip() =>
-                    {
-                        format!("keep [::]:{} alone: it serves IPv4 and IPv6", a.port())
-                    }
-                    _ => "give each listener an address of its own".to_owned(),
+                let hint = match both_wildcards(earlier, address).filter(|_| other != "admin") {
+                    Some(port) => format!("keep [::]:{port} alone: it serves IPv4 and IPv6"),
+                    None => "give each listener an address of its own".to_owned(),
                 };
                 self.error_hint(&format!("{path}.address"), "address-twice", message, hint);
             }
         }
     }
+}
+
+/// The port of two colliding addresses, if one is `0.0.0.0` and the other `[::]`.
+fn both_wildcards(a: &ListenAddress, b: &ListenAddress) -> Option<u16> {
+    let (ListenAddress::Tcp(a), ListenAddress::Tcp(b)) = (a, b) else { return None };
+    let are_both = a.ip().is_unspecified() && b.ip().is_unspecified() && a.ip() != b.ip();
+    are_both.then_some(a.port())
 }
 
 /// Whether two sockets conflict: the same address, or the same port on a wildcard and an address that it covers.

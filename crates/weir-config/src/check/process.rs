@@ -374,7 +374,7 @@ impl Checker<'_> {
                 let hint = "name a file where the service may write, such as `/var/lib/weir/managed.yaml` under the packaged systemd unit";
                 self.warn("admin.writes", "not-writable", message, hint);
             }
-            // One that is written but was refused, as `${NAME}` of an unset variable, is missing only here.
+            // `admin.token: ${NAME}` was refused if the variable is not set here. Where the service runs, it may be.
             let has_token = self.find("admin.token").is_some() || !admin.tokens.is_empty();
             if !has_token && admin.address != AdminAddress::Off {
                 let message =

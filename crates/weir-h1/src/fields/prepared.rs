@@ -51,7 +51,7 @@ impl Prepared {
 /// when they are made, so appending them cannot fail.
 #[derive(Clone, Debug)]
 pub struct Numbered<const N: usize> {
-    /// Instead of the end of the last line, their text has room for it: see [`END_BYTES`].
+    /// Their text ends with [`END_BYTES`] of room in place of the end of the last line.
     fields: Prepared,
     between: [u8; N],
 }
@@ -71,7 +71,7 @@ impl<const N: usize> Numbered<N> {
     /// become too long.
     pub fn new(mut fields: Prepared, between: [u8; N]) -> Result<Self, InvalidValue> {
         check(&between)?;
-        let begin = fields.text.len().checked_sub(LINE_END.len()).ok_or(InvalidValue)?; // there is a field
+        let begin = fields.text.len().checked_sub(LINE_END.len()).ok_or(InvalidValue)?; // fails if there is no field
         if N > BETWEEN_BYTES || fields.last + END_BYTES > VALUE_BYTES {
             return Err(InvalidValue);
         }
@@ -86,7 +86,8 @@ impl Fields {
     pub fn append_numbered<const N: usize>(&mut self, numbered: &Numbered<N>, [first, second]: [u64; 2]) {
         let Numbered { fields, between } = numbered;
         let at = self.arena.len() as u32 | ARENA;
-        // The room for the end of the line is copied too, and then overwritten: its length is known to the compiler.
+        // Copies the room too and then overwrites it, because its length is known to the compiler: 190 instructions
+        // instead of 233 (count filters).
         self.arena.extend_from_slice(&fields.text);
         let end = self.arena.last_chunk_mut().expect("the text contains room for an end");
         let between_at = put_number(end, 0, first);
@@ -138,11 +139,11 @@ impl Fields {
 /// The numbers of one group of eight digits.
 const GROUP: u64 = 100_000_000;
 
-/// Writes a number at `at`, eight digits at a time, and returns where it ends. The up to seven bytes behind it change.
+/// Writes a number at `at`, eight digits at a time, and returns its end. May overwrite up to seven bytes after it.
 #[inline]
 fn put_number(out: &mut [u8; END_BYTES], at: usize, number: u64) -> usize {
     if number < 10 {
-        out[at] = b'0' + number as u8; // seconds until the reset: mostly one digit
+        out[at] = b'0' + number as u8; // the seconds until a reset mostly have one digit
         return at + 1;
     }
     if number >= GROUP {

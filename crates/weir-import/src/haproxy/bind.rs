@@ -169,10 +169,10 @@ pub(super) fn listeners(
     made
 }
 
-/// Joins `0.0.0.0:80` and `[::]:80` with the same settings, which HAProxy binds apart: Weir's `[::]:80` serves both
-/// families, and Weir refuses both in one config.
+/// Joins `0.0.0.0:80` and `[::]:80` into `[::]:80` if their settings are the same. HAProxy binds them separately;
+/// Weir's `[::]:80` serves both families, so `weir check` refuses a config with both.
 fn join_families(made: &mut Vec<(String, Listener)>) {
-    let on = |wildcard: &str| -> Vec<(String, String)> {
+    let ports_on = |wildcard: &str| -> Vec<(String, String)> {
         made.iter()
             .filter_map(|(_, listener)| {
                 let port = listener.address.as_deref()?.strip_prefix(wildcard)?;
@@ -180,7 +180,7 @@ fn join_families(made: &mut Vec<(String, Listener)>) {
             })
             .collect()
     };
-    let (ipv4, ipv6) = (on("0.0.0.0:"), on("[::]:"));
+    let (ipv4, ipv6) = (ports_on("0.0.0.0:"), ports_on("[::]:"));
     for (port, _) in ipv4.into_iter().filter(|listener| ipv6.contains(listener)) {
         let joined = format!("[::]:{port}");
         made.retain(|(_, listener)| listener.address.as_ref() != Some(&joined));

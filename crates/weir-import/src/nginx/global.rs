@@ -12,7 +12,7 @@ use crate::shared::units::size;
 use crate::yaml::{Map, Value};
 use std::collections::BTreeSet;
 
-/// The proxies whose word counts. Known before the servers: with some, `redirect: { https: true }` lets requests pass.
+/// Sets `trusted_proxies`. Must run before the servers are translated, because their redirects to https depend on it.
 pub(super) fn trusted_proxies<'a>(cx: &mut Cx<'a, '_>, http: &Block<'a>) {
     let mut trusted: Vec<String> = Vec::new();
     collect_trusted(cx, http.all().iter().copied(), &mut trusted);

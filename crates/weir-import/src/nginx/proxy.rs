@@ -24,10 +24,10 @@ pub(super) struct Proxied {
     pub(super) filters: Vec<Filter>,
 }
 
-/// The path that the upstream sees where `path` passes these filters. The path of a named location stays a placeholder,
-/// from which no prefix can be removed.
+/// The path that the upstream gets if the request has `path` and passes these filters. For a named location, `path` is
+/// the placeholder `{path}`, from which no prefix can be removed.
 pub(super) fn path_behind(filters: &[Filter], path: String) -> String {
-    let mut seen = path;
+    let mut sent = path;
     for filter in filters.iter().filter(|filter| filter.name == "rewrite") {
         let Value::Map(settings) = &filter.settings else { continue };
         let text = |key: &str| match settings.get(key) {
@@ -35,17 +35,17 @@ pub(super) fn path_behind(filters: &[Filter], path: String) -> String {
             _ => None,
         };
         if let Some(path) = text("path") {
-            path.clone_into(&mut seen);
+            path.clone_into(&mut sent);
         }
-        if let Some(rest) = text("strip_prefix").and_then(|prefix| seen.strip_prefix(prefix)) {
-            seen = rest.to_owned();
+        if let Some(rest) = text("strip_prefix").and_then(|prefix| sent.strip_prefix(prefix)) {
+            sent = rest.to_owned();
         }
         if let Some(prefix) = text("add_prefix") {
-            seen.insert_str(0, prefix);
+            sent.insert_str(0, prefix);
         }
     }
-    // Without its prefix and nothing in the prefix's place, the path would be empty.
-    if seen.is_empty() { "/".to_owned() } else { seen }
+    // `strip_prefix` may have removed the whole path.
+    if sent.is_empty() { "/".to_owned() } else { sent }
 }
 
 /// The parts of `proxy_pass SCHEME://HOST URI`.

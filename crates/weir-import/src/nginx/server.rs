@@ -203,7 +203,7 @@ fn read_listen<'a>(cx: &mut Cx<'a, '_>, directive: &'a Directive, block: &Block<
             | "so_keepalive" | "setfib" | "accept_filter" => {
                 cx.ledger.by_itself(piece, "Weir chooses its socket's options itself");
             }
-            // See `join_families`.
+            // Whatever it says, Weir's `[::]` serves both families: see `join_families`.
             "ipv6only" => {}
             "quic" => {
                 let why = "HTTP/3: write `protocols: [h3, h2, http1]` at the listener; until then browsers use HTTP/2";
@@ -247,8 +247,8 @@ fn listen_address(text: &str) -> Result<(String, Option<u16>), String> {
     }
 }
 
-/// Joins `0.0.0.0:80` and `[::]:80`, which nginx binds apart: Weir's `[::]:80` serves both families, and Weir refuses both
-/// in one config. A pair that differs in TLS, HTTP/2 or the PROXY header stays a pair.
+/// Joins `0.0.0.0:80` and `[::]:80` into `[::]:80`. nginx binds them separately; Weir's `[::]:80` serves both families,
+/// so `weir check` refuses a config with both. Does not join a pair that differs in TLS, HTTP/2 or the PROXY header.
 pub(super) fn join_families<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>]) {
     let all = || servers.iter().flat_map(|server| &server.listens);
     let ports: BTreeSet<u16> = all().filter_map(|listen| listen.port).collect();
@@ -258,7 +258,7 @@ pub(super) fn join_families<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>])
             let (tls, h2, proxy) = found.unwrap_or_default();
             found = Some((tls || listen.is_ssl, h2 || listen.has_http2, proxy || listen.has_proxy_protocol));
         }
-        // With TLS, HTTP/2 is on anyway.
+        // With TLS, HTTP/2 is always on.
         found.map(|(tls, h2, proxy)| (tls, h2 && !tls, proxy))
     };
     let mut joined = BTreeSet::new();
@@ -273,7 +273,10 @@ pub(super) fn join_families<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>])
     }
 }
 
+/// Moves the servers on `ipv4` to `ipv6`, and reports which of them then get other requests. The default server of
+/// `ipv4` becomes that of both.
 fn join<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>], ipv4: &str, ipv6: &str) {
+    // The server that is marked as the default one, or else the first.
     let default = |address: &str| {
         let mut on = servers.iter().enumerate().flat_map(|(at, server)| {
             server
@@ -285,12 +288,12 @@ fn join<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>], ipv4: &str, ipv6: &
         let first = on.clone().next().map(|(at, _)| at);
         on.find(|(_, listen)| listen.is_default).map(|(at, _)| at).or(first)
     };
-    let (of_ipv4, of_ipv6) = (default(ipv4), default(ipv6));
+    let (default_ipv4, default_ipv6) = (default(ipv4), default(ipv6));
     for (at, server) in servers.iter_mut().enumerate() {
-        let is_on = |address: &str| server.listens.iter().any(|listen| listen.address == address);
-        let why = match (is_on(ipv4), is_on(ipv6)) {
+        let listens_on = |address: &str| server.listens.iter().any(|listen| listen.address == address);
+        let why = match (listens_on(ipv4), listens_on(ipv6)) {
             (false, false) => continue,
-            (true, true) if of_ipv4 != of_ipv6 && of_ipv6 == Some(at) => Some(
+            (true, true) if default_ipv4 != default_ipv6 && default_ipv6 == Some(at) => Some(
                 "Weir has one listener for both families: unknown hosts go to the default server of IPv4",
             ),
             (true, true) => None,
@@ -299,14 +302,14 @@ fn join<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>], ipv4: &str, ipv6: &
         if let Some((listen, why)) = server.block.own("listen").first().zip(why) {
             cx.ledger.changed(listen.piece, why);
         }
-        let mut has_one = false;
+        let mut is_joined = false;
         server.listens.retain_mut(|listen| {
             if listen.address != ipv4 && listen.address != ipv6 {
                 return true;
             }
             ipv6.clone_into(&mut listen.address);
-            listen.is_default = of_ipv4 == Some(at);
-            !std::mem::replace(&mut has_one, true)
+            listen.is_default = default_ipv4 == Some(at);
+            !std::mem::replace(&mut is_joined, true) // keeps the first of the two
         });
     }
 }

@@ -106,10 +106,10 @@ fn no_guard_is_lost() {
     }
 }
 
-/// The service is asked at the path that its location makes of the URI. A service that passes unknown paths would let
-/// everybody in.
+/// Weir asks the auth service at the path that its location makes of the URI. A service that accepts
+/// unknown paths would let everybody in if Weir asked at another one.
 #[test]
-fn the_service_is_asked_at_the_path_of_its_location() {
+fn auth_request_asks_at_the_path_of_its_location() {
     for (location, sent, uri, path) in [
         ("= /auth", "/verify", "/auth", "/verify"),
         ("/auth", "/verify", "/auth", "/verify"),

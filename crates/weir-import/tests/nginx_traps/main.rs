@@ -34,7 +34,7 @@ fn server(body: &str) -> String {
 
 const PASS: &str = "proxy_pass http://127.0.0.1:8080;";
 
-/// One listener serves both families, as `weir check` demands, and the report names what that changes.
+/// `weir check` refuses a listener for each family, so one serves both, and the report says what that changes.
 #[test]
 fn both_families_share_a_listener() {
     let text = imported(
@@ -49,7 +49,7 @@ fn both_families_share_a_listener() {
     );
     assert!(!text.contains("0.0.0.0") && !text.contains("web-2"), "{text}");
     assert!(text.contains("[changed] listen 80 — Weir has one listener for both families"), "{text}");
-    // Unlike TLS and none, which are two.
+    // Listeners of which only one has TLS stay separate.
     let text = imported(
         "server { listen 80; listen [::]:80 ssl; ssl_certificate /c; ssl_certificate_key /k; return 200 a; }",
     );
@@ -257,7 +257,7 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
             ],
         ),
         (
-            "14 to https behind a proxy: no word of the proxy lets a request pass",
+            "14 to https behind a trusted proxy, without an exception for its requests",
             "set_real_ip_from 10.0.0.0/8; real_ip_header X-Forwarded-For; \
              location / { return 301 https://$host$request_uri; }"
                 .to_owned(),

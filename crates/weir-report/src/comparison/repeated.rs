@@ -66,7 +66,7 @@ impl Comparison {
         })
     }
 
-    /// What to say if only the earlier result or only this comparison got rid of blocks that were spoilt from outside.
+    /// A warning if only the earlier result or only this comparison could repeat blocks that other programs spoilt.
     pub(super) fn one_sided_repeats(&self) -> Option<String> {
         let (with, without) = match (self.before_repeat_blocks?, self.repeat_blocks) {
             (0, 1..) => ("this comparison", "`before`"),
@@ -74,8 +74,8 @@ impl Comparison {
             _ => return None,
         };
         Some(format!(
-            "one_sided_repeats: {with} was measured with --repeat-blocks and {without} without, so what other programs \
-             did counts against one side only; measure both the same way"
+            "one_sided_repeats: {with} was measured with --repeat-blocks and {without} without, so interference from \
+             other programs counts against one side only; measure both the same way"
         ))
     }
 }

@@ -113,9 +113,9 @@ fn only_who_waits_is_watched() {
     });
 }
 
-/// A report that there is room for the answer would cost a poll of each new connection.
+/// Reporting that there is room for the answer would cost each new connection a poll.
 #[test]
-fn a_client_is_reported_for_room_only_after_a_write_has_waited() {
+fn a_client_joins_the_set_for_reading_only() {
     on_a_core(async {
         let (socket, mut peer) = pair();
         let slot = &socket.place().unwrap().slot;

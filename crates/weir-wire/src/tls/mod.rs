@@ -331,8 +331,8 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     // `BEGIN ENCRYPTED PRIVATE KEY` (PKCS#8), or the older field `Proc-Type: 4,ENCRYPTED`.
     let encrypted = b"ENCRYPTED";
     if pem.starts_with(b"-----BEGIN ") && pem.windows(encrypted.len()).any(|text| text == encrypted) {
-        let text =
-            "is protected by a passphrase, for which Weir cannot ask: `openssl pkey -in FILE` removes it";
+        let text = "is protected by a passphrase, which Weir cannot ask for: \
+                    `openssl pkey -in FILE` writes the key without it";
         return Err(wrong(text));
     }
     PrivateKeyDer::from_pem_slice(&pem).map_err(|e| match e {

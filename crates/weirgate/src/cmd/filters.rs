@@ -72,7 +72,7 @@ fn description(kind: &FilterKind) -> String {
     schema.get("description").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// The first sentence, which may go on over the end of a line.
+/// The first sentence of the description, on one line.
 fn summary(kind: &FilterKind) -> String {
     let description = description(kind);
     let paragraph = description.split("\n\n").next().unwrap_or_default().replace('\n', " ");

@@ -477,7 +477,7 @@ impl Missing {
     }
 }
 
-/// A line for each file, with the first of the settings that name it and the number of the others.
+/// A line for each missing file: the first setting that names it, and the number of the others.
 fn by_file(missing: &[Missing]) -> Vec<String> {
     let mut lines: Vec<(&Missing, usize)> = Vec::new();
     for one in missing {
@@ -488,6 +488,7 @@ fn by_file(missing: &[Missing]) -> Vec<String> {
     }
     let line = |(missing, others): (&Missing, usize)| match others {
         0 => missing.said.clone(),
+        1 => format!("{} (and 1 more setting that names it)", missing.said),
         others => format!("{} (and {others} more settings that name it)", missing.said),
     };
     lines.into_iter().map(line).collect()

@@ -283,13 +283,13 @@ impl AdminArgs {
         client::ask(place.at(), place.token.as_deref(), call).map_err(|e| unanswered(&e))
     }
 
-    /// The section `admin` of the config. Mistakes in other sections do not matter, nor, if the user gave a token, do
-    /// those in the config's: its variable is often set for the service alone. An unreadable config is an error only if
-    /// `-c` named it.
+    /// The section `admin` of the config. Mistakes in other sections do not matter. If the user gave a token, mistakes
+    /// in `admin.token` do not matter either: often only the service has its variable. An unreadable config is an error
+    /// only if `-c` named it.
     fn written(&self, has_token: bool) -> Result<Admin> {
         let wrong = |d: &Diagnostic| {
-            let is_needed = !(has_token && d.path == "admin.token");
-            d.severity == Severity::Error && d.path.starts_with("admin") && is_needed
+            let is_replaced = has_token && d.path == "admin.token";
+            d.severity == Severity::Error && d.path.starts_with("admin") && !is_replaced
         };
         match weir_gateway::config::load(&self.config.source()) {
             Ok(loaded) if !loaded.diagnostics.iter().any(wrong) => Ok(loaded.config.admin),

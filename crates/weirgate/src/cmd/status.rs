@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_a_thing_is_singular() {
+    fn a_count_of_one_has_a_singular_noun() {
         let page = page(&json!({
             "version": "0.1.0", "revision": "f", "state": "running", "workers": 1, "connections": 0, "requests": 1,
             "requests_per_second": 0.0, "routes": 1, "consumer_sources": { "file": { "state": "read", "consumers": 1 } }

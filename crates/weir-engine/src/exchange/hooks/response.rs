@@ -54,7 +54,8 @@ impl Exchange<'_> {
         self.filter_others(attempt, stopped)
     }
 
-    /// The same from a filter that needs more than the head, or that made a decision.
+    /// Continues [`Self::filter_at_hand`] at the filter that made a decision or needs more than the head. If none did,
+    /// a filter hides the body.
     #[inline(never)]
     fn filter_others<'a>(
         &mut self,
@@ -126,7 +127,7 @@ impl Exchange<'_> {
         self.filter_response_from(reply, stopped)
     }
 
-    /// The same from a filter where [`Self::filter_heads_below`] stopped.
+    /// Runs the response filters from the one where [`Self::filter_heads_below`] stopped, up to one that must wait.
     fn filter_response_from(
         &mut self,
         reply: &mut Reply<'_>,

@@ -1,10 +1,10 @@
-//! A value that few exchanges have, and whose end costs the others a comparison.
+//! A value that few exchanges have. Dropping it costs the others one comparison.
 
 use std::mem::{self, ManuallyDrop};
 use std::ops::{Deref, DerefMut};
 
-/// A value that is nearly always blank. The compiler's own end of it is a call in each exchange: 45 instructions for the
-/// two of a context (count filters).
+/// A value that is nearly always blank. The compiler's own drop of it would be a call in each exchange: 45 instructions
+/// for the two such values of a context (count filters).
 #[derive(Default)]
 pub(in crate::filter) struct Rarely<T: Blank>(ManuallyDrop<T>);
 
@@ -53,11 +53,11 @@ impl<T: Blank> Drop for Rarely<T> {
     }
 }
 
-/// Releases a value. Not inlined: otherwise the whole end is a call again.
+/// Releases a value. Not inlined, or the compiler would make the whole drop a call again.
 #[cold]
 #[inline(never)]
 fn release<T: Blank>(value: &mut T) {
-    drop(mem::take(value)); // what stays holds nothing
+    drop(mem::take(value)); // leaves a blank value behind
 }
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod tests {
     use std::rc::Rc;
 
     #[test]
-    fn what_is_there_is_released_once() {
+    fn a_value_is_released_once() {
         let shared = Rc::new(());
         let mut boxed = Rarely::<Option<Box<Rc<()>>>>::default();
         let mut list = Rarely::<Vec<Rc<()>>>::default();

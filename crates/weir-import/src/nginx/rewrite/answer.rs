@@ -120,10 +120,10 @@ pub(super) fn redirect_to(
     } else {
         cx.ledger.same(piece);
     }
-    // A loop in nginx as well, if the server has TLS. A trusted proxy can tell Weir, but not nginx, that the client came
-    // by TLS: `https: true` would let that request pass, and nothing would answer it.
-    let may_pass = cx.config.more.get("trusted_proxies").is_some();
-    if setting == "https://{host}{path}" && keeps_query && scope.scheme == Some("http") && !may_pass {
+    // A loop in nginx as well, if the server has TLS. Not behind a trusted proxy: if that says that the client used
+    // TLS, `https: true` lets the request pass, and no route answers it. nginx redirects it too.
+    let trusts_proxies = cx.config.more.get("trusted_proxies").is_some();
+    if setting == "https://{host}{path}" && keeps_query && scope.scheme == Some("http") && !trusts_proxies {
         return Ok(redirect_to_https(status));
     }
     Ok(redirect(&setting, status, keeps_query))
