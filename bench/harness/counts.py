@@ -12,12 +12,14 @@ from dataclasses import dataclass
 
 GROWTH = 0.02
 
-# Rows whose figures vary by more than GROWTH between runs. A whole run of `weir load` took 11.9 to 17.6 million
-# instructions with one binary.
-ROUGH = {"load-start": 0.25}
+# Rows whose figures vary by more than GROWTH between runs with one binary. A whole run of `weir load` took 11.9 to 17.6
+# million instructions. A request of it took 1,016 on a quiet machine and 1,084 on a busy one: what a generator does
+# every few milliseconds weighs more if the run takes longer.
+ROUGH = {"load-start": 0.25, "load-h1": 0.1, "load-journey": 0.1}
 
-# Growth below this is not reported: for tiny figures, two percent are chance. In display order.
-FLOOR = {"instructions": 20, "misses": 2, "syscalls": 0.25}
+# Growth below this is not reported: for tiny figures, two percent are chance. The misses of post-144 were 4.5 on a quiet
+# machine and 8.9 on a busy one. In display order.
+FLOOR = {"instructions": 20, "misses": 4, "syscalls": 0.25}
 
 
 @dataclass
