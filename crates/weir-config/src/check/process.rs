@@ -375,7 +375,7 @@ impl Checker<'_> {
                 self.warn("admin.writes", "not-writable", message, hint);
             }
             // `admin.token: ${NAME}` was refused if the variable is not set here. Where the service runs, it may be.
-            let has_token = self.find("admin.token").is_some() || !admin.tokens.is_empty();
+            let has_token = self.is_written("admin.token") || !admin.tokens.is_empty();
             if !has_token && admin.address != AdminAddress::Off {
                 let message =
                     "there is no token, so every user of this machine may change the config, and no one else";
