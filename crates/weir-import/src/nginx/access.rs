@@ -220,7 +220,7 @@ fn forward<'a>(
         Err(why) => return close(cx, guards, request, why, nearest),
     };
     // The path that the service sees: what its location makes of the URI.
-    let path = path_behind(&asked.filters, request.first().to_owned());
+    let path = path_behind(&inner, pass, &asked.filters, request.first().to_owned());
     let mut map = Map::new().with("upstream", asked.upstream).with("path", path);
     map.set("copy_request", "all");
     // Not every variable that reads a field: `set $o $http_origin` reads the client's.

@@ -203,7 +203,7 @@ fn from_upstream<'a>(
     let sent = proxied(cx, scope, pass)?;
     // A named location sends the path of the request.
     let path = if target.starts_with('@') { "{path}".to_owned() } else { path::canonical(target) };
-    let asked = path_behind(&sent.filters, path);
+    let asked = path_behind(scope, pass, &sent.filters, path);
     let why = "Weir asks for the page with GET, without the query and most fields of the client, and takes it if its \
                status is 200; nginx sends the whole request";
     cx.ledger.changed(page.piece, why);

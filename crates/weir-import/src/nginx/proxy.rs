@@ -24,9 +24,12 @@ pub(super) struct Proxied {
     pub(super) filters: Vec<Filter>,
 }
 
-/// The path that the upstream gets if the request has `path` and passes these filters. For a named location, `path` is
-/// the placeholder `{path}`, from which no prefix can be removed.
-pub(super) fn path_behind(filters: &[Filter], path: String) -> String {
+/// The path that the upstream gets if the request has `path` and passes these filters, which `pass` became. For a named
+/// location, `path` is the placeholder `{path}`, from which no prefix can be removed.
+pub(super) fn path_behind(scope: &Scope<'_>, pass: &Directive, filters: &[Filter], path: String) -> String {
+    if let Some(path) = replaced(scope, pass, &path) {
+        return path;
+    }
     let mut sent = path;
     for filter in filters.iter().filter(|filter| filter.name == "rewrite") {
         let Value::Map(settings) = &filter.settings else { continue };
@@ -46,6 +49,21 @@ pub(super) fn path_behind(filters: &[Filter], path: String) -> String {
     }
     // `strip_prefix` may have removed the whole path.
     if sent.is_empty() { "/".to_owned() } else { sent }
+}
+
+/// The path where nginx puts that of `proxy_pass` in the place of the location's prefix, letter by letter: `/verify/`
+/// for `/auth` itself, where the filters of a route, which replace whole segments, send `/verify`. `None` where the
+/// filters know the path: with variables, in an exact location, and where a slash would meet a slash.
+fn replaced(scope: &Scope<'_>, pass: &Directive, path: &str) -> Option<String> {
+    let (_, rest) = pass.first().split_once("://")?;
+    let to = &rest[rest.find('/')?..];
+    let is_literal = !pass.first().contains('$') && !to.contains(['?', '{', '}']);
+    if scope.is_exact || !is_literal || rest.starts_with("unix:") {
+        return None;
+    }
+    let behind = path.strip_prefix(scope.path.as_deref()?)?;
+    let doubles = to.ends_with('/') && behind.starts_with('/');
+    (!doubles).then(|| format!("{to}{behind}"))
 }
 
 /// The parts of `proxy_pass SCHEME://HOST URI`.

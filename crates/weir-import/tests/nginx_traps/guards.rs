@@ -113,6 +113,8 @@ fn auth_request_asks_at_the_path_of_its_location() {
     for (location, sent, uri, path) in [
         ("= /auth", "/verify", "/auth", "/verify"),
         ("/auth", "/verify", "/auth", "/verify"),
+        ("/auth", "/verify/", "/auth", "/verify/"),
+        ("/auth", "/verify/", "/auth/check", "/verify/check"),
         ("/auth/", "/", "/auth/check", "/check"),
         ("/auth/", "/v1/", "/auth/check", "/v1/check"),
         ("/auth", "", "/auth/check", "/auth/check"),
