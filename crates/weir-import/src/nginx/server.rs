@@ -249,6 +249,7 @@ fn listen_address(text: &str) -> Result<(String, Option<u16>), String> {
 
 /// Joins `0.0.0.0:80` and `[::]:80` into `[::]:80`. nginx binds them separately; Weir's `[::]:80` serves both families,
 /// so `weir check` refuses a config with both. Does not join a pair that differs in TLS, HTTP/2 or the PROXY header.
+/// Where nginx binds `[::]` for IPv6 alone, the report says so.
 pub(super) fn join_families<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>]) {
     let all = || servers.iter().flat_map(|server| &server.listens);
     let ports: BTreeSet<u16> = all().filter_map(|listen| listen.port).collect();
@@ -261,15 +262,38 @@ pub(super) fn join_families<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>])
         // With TLS, HTTP/2 is always on.
         found.map(|(tls, h2, proxy)| (tls, h2 && !tls, proxy))
     };
-    let mut joined = BTreeSet::new();
+    let (mut joined, mut only_ipv6) = (BTreeSet::new(), BTreeSet::new());
     for port in ports {
         let (ipv4, ipv6) = (options(&format!("0.0.0.0:{port}")), options(&format!("[::]:{port}")));
         if ipv4.is_some() && ipv4 == ipv6 {
             joined.insert(port);
+        } else if ipv4.is_none() && ipv6.is_some() {
+            only_ipv6.insert(format!("[::]:{port}"));
         }
     }
+    tell_only_ipv6(cx, servers, &only_ipv6);
     for port in joined {
         join(cx, servers, &format!("0.0.0.0:{port}"), &format!("[::]:{port}"));
+    }
+}
+
+/// Reports that clients of IPv4 reach servers on these addresses too, unless one `listen` lets them in nginx.
+fn tell_only_ipv6(cx: &mut Cx<'_, '_>, servers: &[Server<'_>], addresses: &BTreeSet<String>) {
+    let mut told = Vec::new();
+    let mut dual = BTreeSet::new();
+    for server in servers {
+        for listen in server.block.own("listen") {
+            let Ok((address, _)) = listen_address(listen.first()) else { continue };
+            if listen.args.iter().any(|word| word == "ipv6only=off") {
+                dual.insert(address);
+            } else if addresses.contains(&address) {
+                told.push((address, listen.piece));
+            }
+        }
+    }
+    for (_, piece) in told.into_iter().filter(|(address, _)| !dual.contains(address)) {
+        let why = "nginx takes IPv6 only here; Weir's listener takes clients of IPv4 too";
+        cx.ledger.changed(piece, why);
     }
 }
 
@@ -297,11 +321,21 @@ fn join<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>], ipv4: &str, ipv6: &
                 "Weir has one listener for both families: unknown hosts go to the default server of IPv4",
             ),
             (true, true) => None,
+            (false, true) if default_ipv4 != default_ipv6 && default_ipv6 == Some(at) => Some(
+                "Weir has one listener for both families: clients of both reach this server, but unknown hosts go to \
+                 the default server of IPv4",
+            ),
             _ => Some("Weir has one listener for both families: clients of both reach this server"),
         };
         if let Some((listen, why)) = server.block.own("listen").first().zip(why) {
             cx.ledger.changed(listen.piece, why);
         }
+        let has_any = |is: fn(&Listen) -> bool| {
+            server.listens.iter().any(|one| (one.address == ipv4 || one.address == ipv6) && is(one))
+        };
+        let is_ssl = has_any(|one| one.is_ssl);
+        let has_http2 = has_any(|one| one.has_http2);
+        let has_proxy_protocol = has_any(|one| one.has_proxy_protocol);
         let mut is_joined = false;
         server.listens.retain_mut(|listen| {
             if listen.address != ipv4 && listen.address != ipv6 {
@@ -309,6 +343,8 @@ fn join<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>], ipv4: &str, ipv6: &
             }
             ipv6.clone_into(&mut listen.address);
             listen.is_default = default_ipv4 == Some(at);
+            (listen.is_ssl, listen.has_http2) = (is_ssl, has_http2);
+            listen.has_proxy_protocol = has_proxy_protocol;
             !std::mem::replace(&mut is_joined, true) // keeps the first of the two
         });
     }

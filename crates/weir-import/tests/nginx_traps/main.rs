@@ -49,11 +49,27 @@ fn both_families_share_a_listener() {
     );
     assert!(!text.contains("0.0.0.0") && !text.contains("web-2"), "{text}");
     assert!(text.contains("[changed] listen 80 — Weir has one listener for both families"), "{text}");
+    // Either `listen` may have the word for the server, here HTTP/2.
+    let text = imported(
+        "server { listen 80; listen [::]:80 http2; server_name a.test; return 200 a; }
+         server { listen [::]:80; listen 80 http2; server_name b.test; return 200 b; }",
+    );
+    assert!(text.contains("[::]:80") && text.contains("h2") && !text.contains("0.0.0.0"), "{text}");
     // Listeners of which only one has TLS stay separate.
     let text = imported(
         "server { listen 80; listen [::]:80 ssl; ssl_certificate /c; ssl_certificate_key /k; return 200 a; }",
     );
     assert!(text.contains("0.0.0.0:80") && text.contains("[::]:80"), "{text}");
+}
+
+/// Whoever binds IPv6 alone may rely on it to keep clients of IPv4 out.
+#[test]
+fn a_server_for_ipv6_alone_is_told_to_take_both() {
+    let told = |listen: &str| imported(&format!("server {{ listen {listen}; return 200 a; }}"));
+    let why = "takes clients of IPv4 too";
+    assert!(told("[::]:80").contains(why) && told("[::]:80 ipv6only=on").contains(why));
+    assert!(!told("[::]:80 ipv6only=off").contains(why) && !told("80").contains(why));
+    assert!(!told("80; listen [::]:80").contains(why) && !told("[::1]:80").contains(why));
 }
 
 /// Numbers and sources of traps within a server, with what must be there.
