@@ -18,7 +18,9 @@ use std::task::{Context, Poll};
 /// next counted one: it accepts until the queue is empty.
 ///
 /// If connections come one at a time, every eighth is followed by an accept that finds the queue empty. A burst after
-/// them is noticed after 7 events, each of which accepts one of its connections.
+/// them is noticed after 7 events, each of which accepts one of its connections. That is soon: while another client is
+/// queued or a task is parked, each event is a turn through the line of all clients, and accepts until the queue is
+/// empty.
 const TRUSTED: u8 = 7;
 
 /// A listening socket of one core.
@@ -61,7 +63,8 @@ impl CoreListener {
         if self.held.borrow().is_some() {
             return Poll::Ready(self.leave_reserve(None));
         }
-        if self.taken.get() >= self.expected.get() && self.trusted.get() > 0 {
+        let is_enough = self.taken.get() >= self.expected.get() && self.trusted.get() > 0;
+        if is_enough && self.place.sockets.is_empty() {
             self.trusted.set(self.trusted.get() - 1);
             self.taken.set(0);
             self.place.slot.forget(READ);
@@ -229,6 +232,26 @@ mod tests {
             // The next burst is expected.
             clients.extend((0..BURST).map(|_| TcpStream::connect(address).unwrap()));
             assert_eq!(at_once(&listener).await, BURST - usize::from(TRUSTED));
+        });
+    }
+
+    /// Otherwise the listener would wait behind the other clients seven times.
+    #[test]
+    fn while_clients_are_queued_all_that_wait_are_accepted() {
+        const BURST: usize = 20;
+        on_a_core(async {
+            let (listener, address) = listener();
+            let mut clients = vec![TcpStream::connect(address).unwrap()];
+            assert_eq!(at_once(&listener).await, 1);
+            clients.extend((0..BURST).map(|_| TcpStream::connect(address).unwrap()));
+            next(&listener).await.unwrap();
+            let place = &listener.place;
+            place.sockets.singles.borrow_mut().push_back(place.name);
+            let others = poll_fn(|cx| {
+                let more = || matches!(listener.poll_accept(cx), Poll::Ready(Ok(_)));
+                Poll::Ready(std::iter::repeat_with(more).take_while(|more| *more).count())
+            });
+            assert_eq!(1 + others.await, BURST);
         });
     }
 
