@@ -50,7 +50,12 @@ impl ReportContext<'_> {
             id: text(Text::Id),
             kind: kept.kind.name(),
             at: timestamp(kept.began),
-            sentence: sentence::of(kept, route.near.first(), &self.out_of_rotation(kept)),
+            sentence: sentence::of(
+                kept,
+                route.near.first(),
+                &self.out_of_rotation(kept),
+                self.is_out_by_hand(kept),
+            ),
             key: self.key(kept),
             cause: kept.cause.map(|c| CauseShown { code: c.code, meaning: c.meaning, change: c.change }),
             status: kept.status,
@@ -116,6 +121,19 @@ impl ReportContext<'_> {
         let more = out.len().saturating_sub(REPORTED_MAX);
         let told = out.into_iter().take(REPORTED_MAX).map(|(_, text)| text);
         told.chain((more > 0).then(|| format!("and {more} more"))).collect()
+    }
+
+    /// Whether every endpoint of the exchange's upstream had been taken out of rotation by hand before it began. Others
+    /// may have failed then and be back by now.
+    fn is_out_by_hand(&self, kept: &Kept) -> bool {
+        let name = kept.text(Text::Upstream);
+        let upstream = self.snapshot.upstreams.iter().find(|upstream| *upstream.name == *name);
+        upstream.is_some_and(|upstream| {
+            let list = upstream.published.list();
+            let mut whys = list.iter().map(|endpoint| endpoint.health.whys());
+            !list.is_empty()
+                && whys.all(|whys| whys.iter().any(|why| why.cause == "by_hand" && why.since <= kept.began))
+        })
     }
 
     fn key(&self, kept: &Kept) -> Option<super::KeyShown> {

@@ -6,12 +6,11 @@ use super::kept::{Kept, Kind, Outcome, Step, Text};
 use std::time::Duration;
 
 /// What happened to an exchange. `near` is the nearest route if none matched; `out` says why endpoints of its
-/// upstream are out of rotation.
-pub(super) fn of(kept: &Kept, near: Option<&Neighbour>, out: &[String]) -> String {
+/// upstream are out of rotation, and `by_hand` whether all of them were taken out by hand.
+pub(super) fn of(kept: &Kept, near: Option<&Neighbour>, out: &[String], by_hand: bool) -> String {
     // The client's text begins with the cause's meaning.
     let said = kept.text(Text::Detail);
     let said = said.strip_prefix(kept.cause.map_or("", |cause| cause.meaning)).unwrap_or(&said).trim();
-    let by_hand = !out.is_empty() && out.iter().all(|endpoint| endpoint.contains("(`by_hand`)"));
     let mut sentence = match kept.cause {
         Some(cause) if by_hand && cause.code == "no_healthy_endpoint" => format!(
             "Every endpoint of upstream `{}` was taken out of rotation by hand: `weir endpoint in` puts one back.",

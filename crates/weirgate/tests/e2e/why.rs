@@ -72,6 +72,19 @@ fn refused() {
 }
 
 #[test]
+fn all_taken_out_by_hand() {
+    let addresses = [1, 2, 3, 4].map(|port| format!("127.0.0.1:{port}"));
+    let weir = Weir::start(&config(&format!("endpoints: [{}]", addresses.join(", "))));
+    let admin = weir.admin();
+    for address in &addresses {
+        run_weir(weir.dir(), &["endpoint", "out", "up", address, "--admin", &admin]).expect_code(0);
+    }
+    weir.client().get("/").expect_status(503);
+    let words = ["Every endpoint of upstream `up` was taken out of rotation by hand", "and 1 more"];
+    expect(&weir, "no_healthy_endpoint", &words, Some(ENDPOINTS));
+}
+
+#[test]
 fn no_answer_to_a_connect() {
     let (_full, address) = black_hole();
     let weir = Weir::start(&config(&format!("endpoints: [{address}], timeouts: {{ connect: 50ms }}")));
