@@ -331,7 +331,8 @@ fn stage_listener(listener: &mut Map<String, Json>) {
             *address = format!("unix:{}-listener", unix_in_workspace(path));
         } else if let Some((host, port)) = address.rsplit_once(':') {
             let loopback = match host {
-                "" | "*" | "0.0.0.0" => "127.0.0.1",
+                // `[::]` serves both families, and the witnesses come by IPv4.
+                "" | "*" | "0.0.0.0" | "[::]" => "127.0.0.1",
                 _ if host.starts_with('[') => "[::1]",
                 _ => host,
             };
