@@ -58,7 +58,7 @@ pub struct Named<T> {
 }
 
 /// An address that clients connect to.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Listener {
     /// Comment above it.
     pub comment: Vec<String>,

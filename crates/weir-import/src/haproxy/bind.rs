@@ -172,22 +172,16 @@ pub(super) fn listeners(
 /// Joins `0.0.0.0:80` and `[::]:80` into `[::]:80` if their settings are the same. HAProxy binds them separately;
 /// Weir's `[::]:80` serves both families, so `weir check` refuses a config with both.
 fn join_families(made: &mut Vec<(String, Listener)>) {
-    let ports_on = |wildcard: &str| -> Vec<(String, String)> {
-        made.iter()
-            .filter_map(|(_, listener)| {
-                let port = listener.address.as_deref()?.strip_prefix(wildcard)?;
-                Some((port.to_owned(), format!("{:?}", listener.more)))
-            })
-            .collect()
+    let on_both = |listener: &Listener| {
+        let port = listener.address.as_deref()?.strip_prefix("0.0.0.0:")?;
+        Some(Listener { address: Some(format!("[::]:{port}")), ..listener.clone() })
     };
-    let (ipv4, ipv6) = (ports_on("0.0.0.0:"), ports_on("[::]:"));
-    for (port, _) in ipv4.into_iter().filter(|listener| ipv6.contains(listener)) {
-        let joined = format!("[::]:{port}");
-        made.retain(|(_, listener)| listener.address.as_ref() != Some(&joined));
-        let ipv4 = format!("0.0.0.0:{port}");
-        for (_, listener) in made.iter_mut().filter(|(_, listener)| listener.address.as_ref() == Some(&ipv4))
-        {
-            listener.address = Some(joined.clone());
+    let wanted = made.iter().filter_map(|(_, listener)| on_both(listener));
+    let joined: Vec<Listener> = wanted.filter(|both| made.iter().any(|(_, other)| other == both)).collect();
+    made.retain(|(_, listener)| !joined.contains(listener));
+    for (_, listener) in made {
+        if let Some(both) = on_both(listener).filter(|both| joined.contains(both)) {
+            *listener = both;
         }
     }
 }

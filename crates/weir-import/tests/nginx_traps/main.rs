@@ -49,6 +49,11 @@ fn both_families_share_a_listener() {
     );
     assert!(!text.contains("0.0.0.0") && !text.contains("web-2"), "{text}");
     assert!(text.contains("[changed] listen 80 — Weir has one listener for both families"), "{text}");
+    // The default server of IPv6 alone loses the unknown hosts.
+    let text = imported(
+        "server { listen 80; return 200 a; } server { listen [::]:80 default_server; return 200 b; }",
+    );
+    assert!(text.contains("unknown hosts go to the default server of IPv4"), "{text}");
     // Either `listen` may have the word for the server, here HTTP/2.
     let text = imported(
         "server { listen 80; listen [::]:80 http2; server_name a.test; return 200 a; }
