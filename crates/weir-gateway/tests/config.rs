@@ -70,6 +70,14 @@ fn lay_out(to: &Path) {
     let chain = ["api.pem", "expired.pem"].map(|part| std::fs::read_to_string(to.join(part)).unwrap());
     std::fs::write(to.join("chain.pem"), chain.concat()).unwrap();
     std::fs::write(to.join("no-certificate.pem"), "nothing\n").unwrap();
+    let locked = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    std::fs::write(to.join("locked.key"), locked).unwrap();
+    let older =
+        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n-----END RSA PRIVATE KEY-----\n";
+    std::fs::write(to.join("locked-older.key"), older).unwrap();
+    for name in ["locked.key", "locked-older.key"] {
+        std::fs::set_permissions(to.join(name), std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
     let open = to.join("open.key");
     std::fs::copy(to.join("api.key"), &open).unwrap();
     std::fs::set_permissions(open, std::fs::Permissions::from_mode(0o644)).unwrap();
