@@ -8,6 +8,7 @@ use weir_config::digest;
 use weir_config::{Node, Source, load};
 use weir_route::NearMiss;
 use weir_telemetry::timestamp;
+use weir_upstream::upstream::Upstream;
 
 /// The config as its files are now.
 pub struct Files {
@@ -92,6 +93,13 @@ impl ReportContext<'_> {
         }
     }
 
+    /// The exchange's upstream, if the config still has one of that name.
+    fn upstream(&self, kept: &Kept) -> Option<&Upstream> {
+        let name = kept.text(Text::Upstream);
+        let all = self.snapshot.upstreams.iter();
+        all.map(|upstream| &**upstream).find(|upstream| *upstream.name == *name)
+    }
+
     /// Why endpoints are out of rotation now, in the order they left. If an exchange found none left, the first to
     /// leave is where it began.
     fn out_of_rotation(&self, kept: &Kept) -> Vec<String> {
@@ -100,10 +108,7 @@ impl ReportContext<'_> {
         if kept.cause.is_none_or(|cause| cause.code != "no_healthy_endpoint") {
             return Vec::new();
         }
-        let name = kept.text(Text::Upstream);
-        let Some(upstream) = self.snapshot.upstreams.iter().find(|upstream| *upstream.name == *name) else {
-            return Vec::new();
-        };
+        let Some(upstream) = self.upstream(kept) else { return Vec::new() };
         let list = upstream.published.list();
         let mut out: Vec<_> = list
             .iter()
@@ -126,9 +131,7 @@ impl ReportContext<'_> {
     /// Whether every endpoint of the exchange's upstream had been taken out of rotation by hand before it began. Others
     /// may have failed then and be back by now.
     fn is_out_by_hand(&self, kept: &Kept) -> bool {
-        let name = kept.text(Text::Upstream);
-        let upstream = self.snapshot.upstreams.iter().find(|upstream| *upstream.name == *name);
-        upstream.is_some_and(|upstream| {
+        self.upstream(kept).is_some_and(|upstream| {
             let list = upstream.published.list();
             let mut whys = list.iter().map(|endpoint| endpoint.health.whys());
             !list.is_empty()

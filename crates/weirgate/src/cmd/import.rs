@@ -614,3 +614,23 @@ fn write_file(path: &Path, text: &str, is_secret: bool) -> Result<()> {
     let done = opened.and_then(|mut opened| opened.write_all(text.as_bytes()));
     done.with_context(|| path.display().to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_file_has_one_line() {
+        let missing = ["/a", "/b", "/a", "/c", "/c", "/c"].map(|path| Missing {
+            path: path.to_owned(),
+            setting: String::new(),
+            said: format!("{path} is missing"),
+        });
+        let lines = [
+            "/a is missing (and 1 more setting that names it)",
+            "/b is missing",
+            "/c is missing (and 2 more settings that name it)",
+        ];
+        assert_eq!(by_file(&missing), lines);
+    }
+}

@@ -204,6 +204,7 @@ fn filters_are_listed_and_explained() {
     ] {
         list.expect_text(name);
     }
+    list.expect_text("and responses ahead of the client."); // a sentence of two lines in the source
     run(GOOD, &["filters", "key_auth"]).expect_code(0).expect_text("x-api-key");
     assert_ne!(run(GOOD, &["filters", "key_aut"]).expect_text("key_auth").code, Some(0));
 }

@@ -623,6 +623,14 @@ fn only_who_may_ask_is_told() {
         ask(&weir, target).expect_status(401);
     }
     why(&weir, &["--token", "t0ken"]).expect_text("no such request");
+    // Where the config takes the token from a variable that only the service has, the user's is enough.
+    let elsewhere = format!("admin: {{ address: {}, token: \"${{WEIR_NOT_SET}}\" }}\n", weir.admin());
+    std::fs::write(weir.dir().join("elsewhere.yaml"), config("endpoints: [127.0.0.1:1]") + &elsewhere)
+        .unwrap();
+    let status =
+        |more: &[&str]| run_weir(weir.dir(), &[&["status", "-c", "elsewhere.yaml"][..], more].concat());
+    status(&["--token", "t0ken"]).expect_code(0).expect_text("config revision");
+    assert_ne!(status(&[]).expect_text("WEIR_NOT_SET").code, Some(0));
 }
 
 /// A reload keeps earlier records, and marks what they say about the config.
