@@ -47,8 +47,7 @@ pub(super) fn path_behind(scope: &Scope<'_>, pass: &Directive, filters: &[Filter
             sent.insert_str(0, prefix);
         }
     }
-    // `strip_prefix` may have removed the whole path.
-    if sent.is_empty() { "/".to_owned() } else { sent }
+    sent
 }
 
 /// The path where nginx puts that of `proxy_pass` in the place of the location's prefix, letter by letter: `/verify/`
