@@ -30,6 +30,16 @@ class Charts(unittest.TestCase):
         self.assertNotEqual(parts_before["http1"], parts_after["http1"])
         self.assertEqual(parts_before["http2"], parts_after["http2"])
 
+    def test_the_losses_compare_each_figure_of_a_result(self):
+        compared = {key for key, _, _ in charts.FIGURES}
+        # Texts, counts, other percentiles, ratios, and the parts of a figure that is compared.
+        others = {"name", "requests", "rounds", "errors", "open", "bytes", "p50_ms", "mean_ms", "max_ms"}
+        others |= {"before_mib", "after_mib", "growth_mib"}
+        found = charts.suites(charts.RESULTS)
+        for suite in (s for s in charts.ONE + charts.TWO + charts.REST if s in found):
+            keys = {key for row in found[suite]["rows"] for key in row if not key.startswith("vs_")}
+            self.assertEqual(keys - compared - others, set(), f"{suite}: nobody learns where another program is better")
+
     def test_bars_have_the_lengths_of_their_figures(self):
         text = svg.bars("t", "u", [("g", [("one", 10, "w"), ("two", 5, "b")])])
         first, second = map(float, re.findall(r'width="([\d.]+)" height="15"', text))
