@@ -638,6 +638,25 @@ fn users_are_read_from_a_given_file() {
     assert!(all.contains("ann: { basic_auth: [\"ann:${ANN_PASSWORD_HASH}\"] }"), "{all}");
 }
 
+/// Go listens on both families unless the address is that of one interface.
+#[test]
+fn entry_points_take_both_families_as_traefik_does() {
+    let fixed = "entryPoints: { a: { address: \":1000\" }, b: { address: \"0.0.0.0:2000\" }, c: { address: \
+                 \"127.0.0.1:3000\" }, d: { address: \"[::]:4000/tcp\" }, e: { address: \"[::1]:5000\" } }\n";
+    let routers = dynamic("r: { rule: Host(`a.test`), service: s }", "");
+    let all = imported(&[("traefik.yml", fixed), ("dynamic.yml", &routers)]);
+    for address in ["\"[::]:1000\"", "\"[::]:2000\"", "127.0.0.1:3000", "\"[::]:4000\"", "\"[::1]:5000\""] {
+        assert!(all.contains(&format!("{{ address: {address} }}")), "{address}: {all}");
+    }
+    assert!(!all.contains("Changed:") && all.contains("on a machine without IPv6"), "{all}");
+    // Without a static config, too.
+    let all = imported(&[("dynamic.yml", &dynamic("r: { rule: Host(`a.test`), service: s }", ""))]);
+    assert!(
+        all.contains("web: { address: \"[::]:80\" }") && all.contains("on a machine without IPv6"),
+        "{all}"
+    );
+}
+
 #[test]
 fn two_lists_of_users_stay_apart() {
     let hash = "$2y$05$SmqQvPoTJdz5nYWEdzGlreZ1lK6wJ2oVYtQMcaBmdBRD.3CLvjKc2";

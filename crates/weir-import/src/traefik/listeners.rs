@@ -11,6 +11,10 @@ use crate::shared::tls as policy;
 use crate::shared::tree::{Fields, Node};
 use crate::yaml::{Map, Value};
 
+/// Said of entry points that name no single address.
+pub(super) const BOTH_FAMILIES: &str = "listeners: `[::]:PORT` takes IPv6 and IPv4, as Traefik's `:PORT` and \
+                                        `0.0.0.0:PORT` do; on a machine without IPv6, write `0.0.0.0:PORT`";
+
 /// What is known of the listeners.
 pub(super) struct Listeners {
     /// Names, in the order of the entry points, and whether they have TLS.
@@ -71,6 +75,7 @@ pub(super) fn complete(cx: &mut Cx<'_, '_>, fixed: &mut Fixed<'_>, routers: &[Ro
             names.push("websecure".to_owned());
         }
     }
+    cx.ledger.note(BOTH_FAMILIES);
     let mut written = Vec::new();
     for name in names {
         let port = match name.to_ascii_lowercase().as_str() {
@@ -82,7 +87,7 @@ pub(super) fn complete(cx: &mut Cx<'_, '_>, fixed: &mut Fixed<'_>, routers: &[Ro
             continue;
         }
         written.push(format!("{name} on :{port}"));
-        fixed.points.push(EntryPoint { name, address: format!("0.0.0.0:{port}"), ..EntryPoint::default() });
+        fixed.points.push(EntryPoint { name, address: format!("[::]:{port}"), ..EntryPoint::default() });
     }
     cx.ledger.note(format!(
         "entry points: no static config is given; by their names, {} (give traefik.yml too)",

@@ -25,16 +25,13 @@ pub(super) fn entry_point(entry: &Entry, config: &mut Config, ledger: &mut Ledge
             });
             return None;
         }
-        point.address = match plain.strip_prefix(':') {
-            Some(port) => {
-                ledger.changed(piece, format!("IPv4 only; `[::]:{port}` is for both IPv6 and IPv4"));
-                format!("0.0.0.0:{port}")
-            }
-            None => {
-                ledger.same(piece);
-                plain.to_owned()
-            }
-        };
+        // Go, and so Traefik, takes both families where no single address is named, also for `0.0.0.0`.
+        let port = plain.strip_prefix(':').or_else(|| plain.strip_prefix("0.0.0.0:"));
+        point.address = port.map_or_else(|| plain.to_owned(), |port| format!("[::]:{port}"));
+        if port.is_some() {
+            ledger.note(super::super::listeners::BOTH_FAMILIES);
+        }
+        ledger.same(piece);
     }
     if let Some((flag, piece)) = fields.flag("asDefault", ledger) {
         point.is_default = flag;
