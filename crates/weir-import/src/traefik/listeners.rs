@@ -6,7 +6,9 @@
 use super::cx::{Cx, Kind, list, nothing_else};
 use super::fixed::{EntryPoint, Fixed, Resolver, Tls};
 use super::routers::Router;
+use super::tcp;
 use crate::config::{Listener, name_of};
+use crate::ledger::Piece;
 use crate::shared::tls as policy;
 use crate::shared::tree::{Fields, Node};
 use crate::yaml::{Map, Value};
@@ -25,6 +27,16 @@ pub(super) struct Listeners {
     closed: Vec<Option<String>>,
     /// The class of each entry point: those of one class serve the same routers in the same way.
     classes: Vec<usize>,
+    /// The hosts of the routers of each entry point with TLS.
+    hosts: Vec<TlsHosts>,
+}
+
+/// The hosts of HTTP routers with TLS.
+#[derive(Clone, Default)]
+pub(super) struct TlsHosts {
+    pub(super) named: Vec<String>,
+    /// Whether a router is for any host.
+    pub(super) has_any: bool,
 }
 
 impl Listeners {
@@ -47,6 +59,11 @@ impl Listeners {
 
     pub(super) fn is_tls(&self, class: &[String]) -> bool {
         self.points.iter().any(|(name, is_tls)| *is_tls && class.contains(name))
+    }
+
+    /// The hosts of the HTTP routers of an entry point with TLS. Without TLS there are none.
+    pub(super) fn tls_hosts(&self, point: usize) -> TlsHosts {
+        self.hosts[point].clone()
     }
 
     pub(super) fn closed(&self, router: usize) -> Option<&str> {
@@ -96,8 +113,14 @@ pub(super) fn complete(cx: &mut Cx<'_, '_>, fixed: &mut Fixed<'_>, routers: &[Ro
 }
 
 /// Decides which entry points serve which routers, and writes the listeners.
-pub(super) fn write(cx: &mut Cx<'_, '_>, fixed: &mut Fixed<'_>, routers: &[Router<'_>]) -> Listeners {
-    let wanted: Vec<Vec<usize>> = routers.iter().map(|router| wanted(cx, fixed, router)).collect();
+pub(super) fn write(
+    cx: &mut Cx<'_, '_>,
+    fixed: &mut Fixed<'_>,
+    routers: &[Router<'_>],
+    tcp: &[tcp::Router],
+) -> Listeners {
+    let mut wanted: Vec<Vec<usize>> = routers.iter().map(|router| wanted(cx, fixed, router)).collect();
+    leave_to_tcp(cx, fixed, routers, &mut wanted, tcp);
     let has_default = |point: &EntryPoint| point.tls.is_some();
     let is_tls_there =
         |router: usize, point: usize| routers[router].tls.is_some() || has_default(&fixed.points[point]);
@@ -119,6 +142,8 @@ pub(super) fn write(cx: &mut Cx<'_, '_>, fixed: &mut Fixed<'_>, routers: &[Route
                 () if own.redirect.as_ref().is_some_and(|redirect| redirect.scheme == "https") => false,
                 () if count(true, true) > 0 => true,
                 () if count(false, true) > 0 => false,
+                // Routers for cleartext that do not name the entry point leave it to TCP routers with TLS.
+                () if tcp.iter().any(|tcp| tcp.is_on(point) && tcp.has_tls()) => true,
                 () if by_name => true,
                 () if count(false, false) > 0 => false,
                 () => count(true, false) > 0,
@@ -164,45 +189,82 @@ pub(super) fn write(cx: &mut Cx<'_, '_>, fixed: &mut Fixed<'_>, routers: &[Route
         .collect();
     let classes =
         keys.iter().map(|key| keys.iter().position(|known| known == key).unwrap_or_default()).collect();
+    let mut hosts = vec![TlsHosts::default(); fixed.points.len()];
+    for (router, points) in routers.iter().zip(&members) {
+        for point in points.iter().filter(|point| kinds[**point]) {
+            hosts[*point].named.extend(router.hosts.iter().cloned());
+            hosts[*point].has_any |= router.hosts.is_empty();
+        }
+    }
     for (point, kind) in kinds.iter().enumerate() {
         listener(cx, fixed, point, *kind, routers, &members, &mut closed);
     }
     for resolver in fixed.resolvers.iter().filter(|resolver| !resolver.is_used) {
         cx.ledger.left_out(resolver.piece, "no router uses it");
     }
-    Listeners { points: names, members, closed, classes }
+    Listeners { points: names, members, closed, classes, hosts }
+}
+
+/// Takes HTTP routers without TLS from entry points with a TCP router without TLS: Traefik gives that every connection
+/// without TLS. A TCP router that was refused takes them, too, since nobody knows which.
+fn leave_to_tcp(
+    cx: &mut Cx<'_, '_>,
+    fixed: &mut Fixed<'_>,
+    routers: &[Router<'_>],
+    wanted: &mut [Vec<usize>],
+    tcp: &[tcp::Router],
+) {
+    for (at, point) in fixed.points.iter_mut().enumerate() {
+        let Some(taker) = tcp.iter().find(|tcp| tcp.is_on(at) && tcp.takes_cleartext()) else { continue };
+        let why = format!(
+            "not on `{}`: Traefik gives its connections without TLS to the TCP router `{}` first",
+            point.name, taker.name
+        );
+        if let Some(redirect) = point.redirect.take() {
+            cx.ledger.changed(redirect.piece, why.clone());
+        }
+        for (router, points) in routers.iter().zip(&mut *wanted) {
+            if router.tls.is_some() || point.tls.is_some() || !points.contains(&at) {
+                continue;
+            }
+            points.retain(|point| *point != at);
+            cx.ledger.changed(router.statement(), why.clone());
+        }
+    }
 }
 
 /// The entry points that a router is for.
 fn wanted(cx: &mut Cx<'_, '_>, fixed: &Fixed<'_>, router: &Router<'_>) -> Vec<usize> {
     match &router.points {
-        Some((names, piece)) => {
-            let mut out = Vec::new();
-            for name in names {
-                match fixed.points.iter().position(|point| point.name.eq_ignore_ascii_case(name)) {
-                    Some(at) => {
-                        cx.ledger.same(*piece);
-                        out.push(at);
-                    }
-                    None => cx.ledger.refused(
-                        *piece,
-                        format!("the entry point `{name}` is in no file"),
-                        "give the static config (traefik.yml, or the compose file with Traefik) too",
-                    ),
-                }
+        Some((names, piece)) => named(cx, fixed, names, *piece),
+        None => by_default(fixed),
+    }
+}
+
+/// The entry points with these names.
+pub(super) fn named(cx: &mut Cx<'_, '_>, fixed: &Fixed<'_>, names: &[String], piece: Piece) -> Vec<usize> {
+    let mut out = Vec::new();
+    for name in names {
+        match fixed.points.iter().position(|point| point.name.eq_ignore_ascii_case(name)) {
+            Some(at) => {
+                cx.ledger.same(piece);
+                out.push(at);
             }
-            out
-        }
-        None => {
-            let has_default = fixed.points.iter().any(|point| point.is_default);
-            (0..fixed.points.len())
-                .filter(|at| {
-                    let point = &fixed.points[*at];
-                    if has_default { point.is_default } else { point.name != "traefik" }
-                })
-                .collect()
+            None => cx.ledger.refused(
+                piece,
+                format!("the entry point `{name}` is in no file"),
+                "give the static config (traefik.yml, or the compose file with Traefik) too",
+            ),
         }
     }
+    out
+}
+
+/// The entry points of a router of HTTP or TCP that names none.
+pub(super) fn by_default(fixed: &Fixed<'_>) -> Vec<usize> {
+    let has_default = fixed.points.iter().any(|point| point.is_default);
+    let is_one = |point: &EntryPoint| if has_default { point.is_default } else { point.name != "traefik" };
+    (0..fixed.points.len()).filter(|at| is_one(&fixed.points[*at])).collect()
 }
 
 /// Writes one listener.

@@ -99,9 +99,10 @@ fn import(tree: &mut SourceTree<'_>, ledger: &mut Ledger) -> Result<Config, Unre
     };
     let routers = routers::read(&mut cx, &fixed);
     listeners::complete(&mut cx, &mut fixed, &routers);
-    let listeners = listeners::write(&mut cx, &mut fixed, &routers);
+    let tcp = tcp::read(&mut cx, &fixed);
+    let listeners = listeners::write(&mut cx, &mut fixed, &routers, &tcp);
     routers::write(&mut cx, &fixed, &listeners, &routers);
-    tcp::write(&mut cx, &fixed);
+    tcp::write(&mut cx, &fixed, &listeners, &tcp);
     for point in &fixed.points {
         if let Some(piece) = point.piece.filter(|_| cx.config.listeners.get(&name_of(&point.name)).is_none())
         {

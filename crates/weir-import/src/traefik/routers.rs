@@ -42,6 +42,15 @@ pub(super) struct Router<'t> {
     closed: Option<String>,
 }
 
+impl Router<'_> {
+    /// The statement that a message about its entry points is for.
+    pub(super) fn statement(&self) -> Piece {
+        let named = self.points.as_ref().map(|(_, piece)| *piece);
+        let own = || self.thing.container.map_or(self.thing.piece, |container| container.piece);
+        named.or_else(|| self.rule.as_ref().map(|(_, piece)| *piece)).unwrap_or_else(own)
+    }
+}
+
 /// Reads all routers.
 pub(super) fn read<'t>(cx: &mut Cx<'t, '_>, fixed: &Fixed<'_>) -> Vec<Router<'t>> {
     let things = cx.things.of(Kind::Router).to_vec();

@@ -1,7 +1,13 @@
 //! TCP routers: a whole port (`HostSNI(`*`)`) as `listeners.NAME.tcp`, hosts by their name in the handshake as `sni`.
+//!
+//! Traefik chooses between the routers of one entry point in this order. A connection without TLS goes to a TCP router
+//! without `tls`, then to the HTTP routers without. One with TLS goes to the HTTP routers with `tls` if one of them
+//! names its host, then to a TCP router that names it, then to an HTTP router without a host, then to a TCP router for
+//! all. Source: `ServeTCP` of Traefik's TCP router, since 2.7.
 
 use super::cx::{Cx, Kind, list, nothing_else};
 use super::fixed::{Fixed, tls};
+use super::listeners::{Listeners, TlsHosts};
 use super::rule::{Syntax, branches};
 use crate::config::{Endpoint, Listener, Upstream, name_of};
 use crate::ledger::Piece;
@@ -10,53 +16,125 @@ use crate::shared::tree::{Fields, Node};
 use crate::yaml::{Map, Value};
 
 /// A TCP router as read.
-struct Router {
-    name: String,
-    /// Hosts; none for all.
-    hosts: Vec<String>,
+pub(super) struct Router {
+    pub(super) name: String,
     has_tls: bool,
-    passes_through: bool,
-    upstream: String,
+    /// Whether Traefik may give it connections without TLS.
+    takes_cleartext: bool,
     points: Vec<usize>,
-    /// Settings of a listener of its own.
-    more: Map,
     piece: Piece,
+    /// None if it was refused.
+    route: Option<Route>,
 }
 
-/// Translates all TCP routers, after the listeners of HTTP are written.
-pub(super) fn write(cx: &mut Cx<'_, '_>, fixed: &Fixed<'_>) {
+/// What a router does.
+struct Route {
+    /// Hosts; none for all.
+    hosts: Vec<String>,
+    passes_through: bool,
+    service: (String, Piece),
+    provider: &'static str,
+    /// Settings of a listener of its own.
+    more: Map,
+}
+
+impl Router {
+    /// Whether it is on the entry point at this index.
+    pub(super) fn is_on(&self, point: usize) -> bool {
+        self.points.contains(&point)
+    }
+
+    pub(super) const fn has_tls(&self) -> bool {
+        self.has_tls
+    }
+
+    pub(super) const fn takes_cleartext(&self) -> bool {
+        self.takes_cleartext
+    }
+}
+
+/// Reads all TCP routers.
+pub(super) fn read(cx: &mut Cx<'_, '_>, fixed: &Fixed<'_>) -> Vec<Router> {
     let things = cx.things.of(Kind::TcpRouter).to_vec();
     let mut routers = Vec::new();
     for thing in things {
         cx.ledger.same(thing.piece);
-        match read(cx, fixed, thing.node, &thing.name, thing.provider, thing.piece) {
-            Ok(router) => routers.push(router),
+        let mut fields = Fields::in_any_case(thing.node);
+        let points = match list(&mut fields, "entryPoints", cx.ledger) {
+            Some((names, piece)) => super::listeners::named(cx, fixed, &names, piece),
+            None => super::listeners::by_default(fixed),
+        };
+        let tls = fields.entry("tls").and_then(|entry| tls(entry, cx.ledger));
+        let mut router = Router {
+            name: thing.name.clone(),
+            has_tls: tls.is_some(),
+            takes_cleartext: tls.is_none(),
+            points,
+            piece: thing.piece,
+            route: None,
+        };
+        let passes_through = tls.is_some_and(|tls| tls.passthrough);
+        match route(cx, fields, &mut router, thing.provider, passes_through) {
+            Ok(route) => router.route = Some(route),
             Err((why, piece)) => {
                 cx.ledger.refused(piece, why, "listeners.NAME.tcp or listeners.NAME.sni");
             }
         }
+        routers.push(router);
+    }
+    routers
+}
+
+/// Writes all TCP routers, after the listeners of HTTP.
+pub(super) fn write(cx: &mut Cx<'_, '_>, fixed: &Fixed<'_>, listeners: &Listeners, routers: &[Router]) {
+    let mut upstreams: Vec<Option<String>> = Vec::new();
+    for router in routers {
+        upstreams.push(router.route.as_ref().and_then(|route| {
+            let (service, piece) = &route.service;
+            match upstream(cx, service, route.provider, 0) {
+                Ok(upstream) => {
+                    cx.ledger.same(*piece);
+                    Some(upstream)
+                }
+                Err(why) => {
+                    cx.ledger.refused(*piece, why, "listeners.NAME.tcp or listeners.NAME.sni");
+                    None
+                }
+            }
+        }));
     }
     for (at, point) in fixed.points.iter().enumerate() {
-        let mine: Vec<&Router> = routers.iter().filter(|router| router.points.contains(&at)).collect();
+        let on_point = routers.iter().zip(&upstreams).filter(|(router, _)| router.is_on(at));
+        let mine: Vec<Mine<'_>> = on_point
+            .filter_map(|(router, upstream)| {
+                Some(Mine { router, route: router.route.as_ref()?, upstream: upstream.as_deref()? })
+            })
+            .collect();
         if !mine.is_empty() {
-            one_port(cx, &point.name, &point.address, &mine);
+            let hosts = listeners.tls_hosts(at);
+            one_port(cx, &point.name, &point.address, &hosts, &mine);
         }
     }
 }
 
+/// A router of one port.
+struct Mine<'r> {
+    router: &'r Router,
+    route: &'r Route,
+    upstream: &'r str,
+}
+
 type Failed = (String, Piece);
 
-fn read(
+fn route(
     cx: &mut Cx<'_, '_>,
-    fixed: &Fixed<'_>,
-    node: &Node,
-    name: &str,
+    mut fields: Fields<'_>,
+    router: &mut Router,
     provider: &'static str,
-    own: Piece,
-) -> Result<Router, Failed> {
-    let mut fields = Fields::in_any_case(node);
+    passes_through: bool,
+) -> Result<Route, Failed> {
+    let own = router.piece;
     let (rule, piece) = fields.text("rule", cx.ledger).ok_or(("a router without a rule".to_owned(), own))?;
-    let points = list(&mut fields, "entryPoints", cx.ledger);
     let service = fields.text("service", cx.ledger);
     let middlewares = list(&mut fields, "middlewares", cx.ledger);
     if let Some(entry) = fields.entry("priority") {
@@ -65,7 +143,7 @@ fn read(
     if let Some(entry) = fields.entry("ruleSyntax") {
         cx.ledger.same(entry.piece);
     }
-    let tls = fields.entry("tls").and_then(|entry| tls(entry, cx.ledger));
+    router.piece = piece;
     nothing_else(fields, "a TCP router", cx.ledger);
     let fail = |why: String| (why, piece);
     let all = branches(&rule, Syntax::V3).map_err(fail)?;
@@ -89,47 +167,23 @@ fn read(
     {
         return Err(fail("a host that is none".to_owned()));
     }
-    if !is_all && tls.is_none() {
+    if !is_all && !router.has_tls {
+        router.takes_cleartext = false;
         return Err(fail("a name is known only of connections with TLS".to_owned()));
     }
     cx.ledger.same(piece);
-    let mut indices = Vec::new();
-    match &points {
-        Some((names, piece)) => {
-            for name in names {
-                match fixed.points.iter().position(|point| point.name.eq_ignore_ascii_case(name)) {
-                    Some(at) => {
-                        indices.push(at);
-                        cx.ledger.same(*piece);
-                    }
-                    None => cx.ledger.refused(
-                        *piece,
-                        format!("the entry point `{name}` is in no file"),
-                        "give the static config (traefik.yml) too",
-                    ),
-                }
-            }
-        }
-        None => indices.extend((0..fixed.points.len()).filter(|at| fixed.points[*at].name != "traefik")),
-    }
     let mut more = Map::new();
     for name in middlewares.iter().flat_map(|(names, _)| names) {
         let piece = middlewares.as_ref().map_or(own, |(_, piece)| *piece);
         middleware(cx, name, provider, piece, &mut more)?;
     }
     let (service, service_piece) = service.ok_or(("a router without a service".to_owned(), own))?;
-    let upstream = upstream(cx, &service, provider, 0).map_err(|why| (why, service_piece))?;
-    cx.ledger.same(service_piece);
-    let passes_through = tls.as_ref().is_some_and(|tls| tls.passthrough);
-    Ok(Router {
-        name: name.to_owned(),
+    Ok(Route {
         hosts: if is_all { Vec::new() } else { hosts },
-        has_tls: tls.is_some(),
         passes_through,
-        upstream,
-        points: indices,
+        service: (service, service_piece),
+        provider,
         more,
-        piece,
     })
 }
 
@@ -263,79 +317,86 @@ fn bytes_to(upstream: &str) -> Map {
     Map::new().with("upstream", upstream).with("idle", "0s")
 }
 
-/// The listeners for one port.
-fn one_port(cx: &mut Cx<'_, '_>, point: &str, address: &str, routers: &[&Router]) {
+/// The listeners for one port. `hosts` are those of its HTTP routers with TLS.
+fn one_port(cx: &mut Cx<'_, '_>, point: &str, address: &str, hosts: &TlsHosts, routers: &[Mine<'_>]) {
     let name = name_of(point);
-    let has_http = cx.config.listeners.get(&name).is_some();
-    let whole: Vec<&&Router> = routers.iter().filter(|router| router.hosts.is_empty()).collect();
-    let named: Vec<&&Router> = routers.iter().filter(|router| !router.hosts.is_empty()).collect();
-    let certificates = has_http.then(|| cx.config.listeners.get(&name)?.more.get("tls").cloned()).flatten();
-    let terminated = |router: &Router| {
-        let mut more = router.more.clone();
-        let pair =
-            Map::new().with("cert", "/etc/weir/certs/default.pem").with("key", "/etc/weir/certs/default.key");
-        let tls = certificates.clone().unwrap_or_else(|| Map::new().with("certificates", vec![pair]).into());
-        more.set("tls", tls);
-        more.set("tcp", bytes_to(&router.upstream));
-        more
-    };
+    let http = cx.config.listeners.get(&name);
+    let (has_http, tls) = (http.is_some(), http.and_then(|http| http.more.get("tls").cloned()));
+    let tls = tls.as_ref();
+    let whole: Vec<&Mine<'_>> = routers.iter().filter(|mine| mine.route.hosts.is_empty()).collect();
+    let named: Vec<&Mine<'_>> = routers.iter().filter(|mine| !mine.route.hosts.is_empty()).collect();
     if let (false, [only], []) = (has_http, &*whole, &*named) {
-        let more = match only.has_tls && !only.passes_through {
-            true => terminated(only),
-            false => {
-                let mut more = only.more.clone();
-                more.set("tcp", bytes_to(&only.upstream));
-                more
-            }
-        };
+        let more = settings(only, None);
         cx.config
             .listeners
             .add(point, Listener { address: Some(address.to_owned()), more, ..Listener::default() });
         return;
     }
     let mut sni = Map::new();
-    for router in named {
-        if !router.more.is_empty() {
+    for mine in &named {
+        if !mine.route.more.is_empty() {
             cx.ledger.refused(
-                router.piece,
+                mine.router.piece,
                 "middlewares of a name among others at one port",
                 "listeners.NAME.ip",
             );
             continue;
         }
-        let target = match router.passes_through {
-            true => bytes_to(&router.upstream),
-            false => {
-                let inner = Listener { more: terminated(router), ..Listener::default() };
-                let inner = cx.config.listeners.add(&format!("{point}-{}", router.name), inner);
-                Map::new().with("listener", inner)
-            }
-        };
-        router.hosts.iter().for_each(|host| sni.set(host.clone(), target.clone()));
-    }
-    let otherwise = match (has_http, &*whole) {
-        (true, []) => Some(Map::new().with("listener", name.clone())),
-        (false, [only]) if only.more.is_empty() && (only.passes_through || !only.has_tls) => {
-            Some(bytes_to(&only.upstream))
+        let (ours, theirs): (Vec<&String>, Vec<&String>) =
+            mine.route.hosts.iter().partition(|host| !hosts.named.contains(host));
+        for host in theirs {
+            let why = format!("`{host}` belongs to an HTTP router with TLS, which Traefik asks first");
+            cx.ledger.changed(mine.router.piece, why);
         }
+        if ours.is_empty() {
+            continue;
+        }
+        let target = target(cx, point, mine, tls);
+        ours.into_iter().for_each(|host| sni.set(host.clone(), target.clone()));
+    }
+    let to_http = || Map::new().with("listener", name.clone());
+    let otherwise = match (has_http, &*whole) {
+        (true, []) => Some(to_http()),
         (false, []) => None,
+        // Hosts of HTTP go there by name, and all others to the router for all.
+        (_, [only]) if only.route.more.is_empty() && is_fallback(only, has_http, hosts) => {
+            hosts.named.iter().for_each(|host| sni.set(host.clone(), to_http()));
+            if only.router.has_tls && only.route.passes_through {
+                let why = "it gets connections without TLS, too, which Traefik does not pass to it";
+                cx.ledger.changed(only.router.piece, why);
+            } else if !only.router.has_tls {
+                let why = "it gets connections with TLS for other names, too, which Traefik answers with 404";
+                cx.ledger.changed(only.router.piece, why);
+            }
+            Some(target(cx, point, only, tls))
+        }
         _ => {
-            whole.iter().for_each(|router| {
+            whole.iter().for_each(|mine| {
                 cx.ledger.refused(
-                    router.piece,
+                    mine.router.piece,
                     "another router takes all other connections of this port",
                     "a port of its own",
                 );
             });
-            has_http.then(|| Map::new().with("listener", name.clone()))
+            has_http.then(to_http)
         }
     };
+    // A wildcard leaves the exact hosts of HTTP to HTTP.
+    let wildcards: Vec<String> =
+        sni.iter().filter_map(|(host, _)| Some(host.strip_prefix('*')?.to_owned())).collect();
+    for host in &hosts.named {
+        if wildcards.iter().any(|ending| host.ends_with(ending.as_str())) {
+            sni.set(host.clone(), to_http());
+        }
+    }
     if sni.is_empty() {
         return;
     }
     if let Some(http) = cx.config.listeners.get_mut(&name) {
         http.address = None;
-        http.comment.push(format!("Gets the connections of `{name}-port` that are for no name there."));
+        let which =
+            if otherwise == Some(to_http()) { "that are for no name there" } else { "for its own names" };
+        http.comment.push(format!("Gets the connections of `{name}-port` {which}."));
     }
     let mut more = Map::new().with("sni", Value::Map(sni));
     more.set_some("otherwise", otherwise);
@@ -343,4 +404,33 @@ fn one_port(cx: &mut Cx<'_, '_>, point: &str, address: &str, routers: &[&Router]
     cx.config
         .listeners
         .add(&wish, Listener { address: Some(address.to_owned()), more, ..Listener::default() });
+}
+
+/// Whether a router for all can have what is for no name. Beside HTTP it has TLS, and each HTTP router names its hosts:
+/// otherwise Traefik gives HTTP a part of the rest.
+fn is_fallback(mine: &Mine<'_>, has_http: bool, hosts: &TlsHosts) -> bool {
+    !has_http || (mine.router.has_tls && !hosts.named.is_empty() && !hosts.has_any)
+}
+
+/// The settings of a listener of its own. `tls` is that of the HTTP listener at the port.
+fn settings(mine: &Mine<'_>, tls: Option<&Value>) -> Map {
+    let mut more = mine.route.more.clone();
+    if mine.router.has_tls && !mine.route.passes_through {
+        let pair =
+            Map::new().with("cert", "/etc/weir/certs/default.pem").with("key", "/etc/weir/certs/default.key");
+        let usual = || Map::new().with("certificates", vec![pair]).into();
+        more.set("tls", tls.cloned().unwrap_or_else(usual));
+    }
+    more.set("tcp", bytes_to(mine.upstream));
+    more
+}
+
+/// Where connections of a router go from a port with several.
+fn target(cx: &mut Cx<'_, '_>, point: &str, mine: &Mine<'_>, tls: Option<&Value>) -> Map {
+    if mine.route.passes_through || !mine.router.has_tls {
+        return bytes_to(mine.upstream);
+    }
+    let inner = Listener { more: settings(mine, tls), ..Listener::default() };
+    let inner = cx.config.listeners.add(&format!("{point}-{}", mine.router.name), inner);
+    Map::new().with("listener", inner)
 }
