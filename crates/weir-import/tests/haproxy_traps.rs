@@ -558,3 +558,50 @@ fn a_path_with_a_query_is_no_path() {
         assert!(text.contains(&format!("[refused] {rule}")) && text.contains("CLOSED"), "{rule}\n{text}");
     }
 }
+
+/// The kernel gives clients of IPv4 to the frontend that binds it, and Weir's `[::]` would take them as well.
+#[test]
+fn frontends_of_each_family_are_joined_or_ipv6_is_left_out() {
+    let both = |mode: &str, ipv4: &str, ipv6: &str| {
+        imported(&format!(
+            "defaults\n mode {mode}\n timeout client 30s\n timeout server 30s\nfrontend v6\n {ipv6}\nfrontend v4\n \
+             {ipv4}\n{BACKENDS}"
+        ))
+    };
+    let to = |bind: &str, backend: &str| format!("bind {bind}\n default_backend {backend}");
+    for (mode, own) in [("http", "routes:"), ("tcp", "tcp: { upstream: b1")] {
+        for ipv6 in ["[::]:80", ":::80 v4v6", ":::80 v6only", "ipv6@:80"] {
+            let text = both(mode, &to("*:80", "b1"), &to(ipv6, "b1"));
+            assert!(text.contains("address: \"[::]:80\"") && !text.contains("0.0.0.0:80"), "{text}");
+            assert!(
+                text.contains("[changed] frontend v6 — joined with `v4`") && text.contains(own),
+                "{text}"
+            );
+            assert!(!text.contains("[refused]"), "{text}");
+            let text = both(mode, &to("0.0.0.0:80", "b1"), &to(ipv6, "b2"));
+            assert!(text.contains("address: 0.0.0.0:80") && !text.contains("address: \"[::]"), "{text}");
+            assert!(
+                text.contains("[refused] bind ") && text.contains("`v4` serves IPv4 at this port"),
+                "{text}"
+            );
+            assert!(text.contains("clients of IPv6 cannot connect write the same for both"), "{text}");
+        }
+    }
+    // A frontend that reads its own name is not the other one.
+    let named = |bind: &str| format!("{}\n http-request set-header x-front %[fe_name]", to(bind, "b1"));
+    let text = both("http", &named("*:80"), &named(":::80"));
+    assert!(text.contains("`v4` serves IPv4 at this port, with other lines"), "{text}");
+    // In one frontend, the settings of both must be the same.
+    let text = both(
+        "http",
+        "bind *:443 ssl crt /a.pem\n bind :::443 ssl crt /b.pem\n default_backend b1",
+        "bind :81",
+    );
+    assert!(
+        text.contains("[refused] bind :::443 ssl") && text.contains("its settings differ from those"),
+        "{text}"
+    );
+    // Alone, `v6only` keeps IPv4 out.
+    let text = both("http", &to(":::80 v6only", "b1"), "bind :81");
+    assert!(text.contains("[changed] bind :::80 v6only — HAProxy takes IPv6 only here"), "{text}");
+}

@@ -45,6 +45,13 @@ pub(super) fn binds<'a>(proxy: &Proxy<'a>) -> Vec<Bind<'a>> {
         .collect()
 }
 
+/// A listener before it has its name.
+pub(super) struct Made<'a> {
+    wish: String,
+    pub(super) listener: Listener,
+    pub(super) line: &'a Line,
+}
+
 /// Words that restrict clients' certificates and that Weir lacks: without them, more clients would pass.
 const CHECKS: &[&str] = &["crl-file", "ca-verify-file"];
 
@@ -162,28 +169,11 @@ pub(super) fn listeners(
             };
             let listener =
                 Listener { comment: Vec::new(), address: Some(address.clone()), more: more.clone() };
-            made.push((wish, listener));
+            made.push(Made { wish, listener, line: bind.line });
         }
     }
-    join_families(&mut made);
-    made
-}
-
-/// Joins `0.0.0.0:80` and `[::]:80` into `[::]:80` if their settings are the same. HAProxy binds them separately;
-/// Weir's `[::]:80` serves both families, so `weir check` refuses a config with both.
-fn join_families(made: &mut Vec<(String, Listener)>) {
-    let on_both = |listener: &Listener| {
-        let port = listener.address.as_deref()?.strip_prefix("0.0.0.0:")?;
-        Some(Listener { address: Some(format!("[::]:{port}")), ..listener.clone() })
-    };
-    let wanted = made.iter().filter_map(|(_, listener)| on_both(listener));
-    let joined: Vec<Listener> = wanted.filter(|both| made.iter().any(|(_, other)| other == both)).collect();
-    made.retain(|(_, listener)| !joined.contains(listener));
-    for (_, listener) in made {
-        if let Some(both) = on_both(listener).filter(|both| joined.contains(both)) {
-            *listener = both;
-        }
-    }
+    super::families::join_listeners(cx, proxy, &mut made);
+    made.into_iter().map(|made| (made.wish, made.listener)).collect()
 }
 
 /// Timeouts of clients.

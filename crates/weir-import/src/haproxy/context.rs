@@ -33,6 +33,8 @@ pub(super) struct Cx<'a, 'l, 't> {
     pub(super) ca_base: String,
     /// Networks whose PROXY headers are believed.
     pub(super) trusted: Vec<String>,
+    /// Ports on which frontends listen for IPv4, with their names.
+    pub(super) ipv4_ports: Vec<(u16, &'a str)>,
     /// Names of userlists that were translated.
     pub(super) userlists: HashSet<String>,
     /// Those of which a user could be translated.
@@ -54,6 +56,7 @@ impl<'a, 'l, 't> Cx<'a, 'l, 't> {
             crt_base: String::new(),
             ca_base: String::new(),
             trusted: Vec::new(),
+            ipv4_ports: Vec::new(),
             userlists: HashSet::new(),
             callable: HashSet::new(),
         }

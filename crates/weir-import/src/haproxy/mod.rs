@@ -16,6 +16,7 @@ mod bind;
 mod bytes;
 mod checks;
 mod context;
+mod families;
 mod fields;
 mod frontend;
 mod known;
@@ -56,6 +57,7 @@ fn import(tree: &mut SourceTree<'_>, ledger: &mut Ledger) -> Result<Config, Unre
     let is_used = |proxy: &model::Proxy<'_>| proxy.one(&["disabled"]).is_none() && !is_statistics(proxy);
     let fronts: Vec<&model::Proxy<'_>> =
         model.proxies.iter().filter(|proxy| proxy.is_front() && is_used(proxy)).collect();
+    let fronts = families::join_frontends(&mut cx, &fronts);
     let http = fronts.iter().filter(|proxy| proxy.mode() == "http").count();
     let (mut backends, mut bytes) = (HashMap::new(), HashMap::new());
     for proxy in &fronts {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 const MAX_DEPTH: usize = 20;
 
 /// A frontend, a backend, or both (`listen`).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Proxy<'a> {
     pub(super) kind: &'a str,
     pub(super) name: &'a str,

@@ -130,10 +130,16 @@ pub(super) fn shown(line: &Line) -> Shown {
 }
 
 /// Where clients reach a proxy, in the world of the proof.
-pub(super) fn fronts(proxy: &Proxy<'_>) -> Vec<(Front, String)> {
+pub(super) fn fronts(model: &Model<'_>, proxy: &Proxy<'_>) -> Vec<(Front, String)> {
     let mut found: Vec<(Front, String)> = Vec::new();
+    let others = model.proxies.iter().filter(|other| other.is_front() && other.name != proxy.name);
+    let ipv4: Vec<u16> = others.flat_map(super::families::ipv4_ports).collect();
     for bind in super::bind::binds(proxy) {
         for address in &bind.addresses {
+            // The witnesses come by IPv4, whose clients go to the other frontend.
+            if super::families::ipv6_port(address).is_some_and(|port| ipv4.contains(&port)) {
+                continue;
+            }
             let Some((host, port)) = address.rsplit_once(':').filter(|_| !address.starts_with("unix:"))
             else {
                 continue;
@@ -213,7 +219,9 @@ impl<'t, 's> Writer<'t, 's> {
         let mut proxies = model.proxies.iter();
         for section in sections {
             match &*section.kind {
-                "defaults" | "userlist" | "http-errors" | "cache" | "fcgi-app" => self.section(section, None),
+                "defaults" | "userlist" | "http-errors" | "cache" | "fcgi-app" => {
+                    self.section(section, model, None)
+                }
                 "resolvers" => {
                     self.line(&section.head.words, "", Some(&section.head.place));
                     self.line(&["nameserver", "w", "127.0.0.1:53"].map(str::to_owned), "  ", None);
@@ -224,7 +232,7 @@ impl<'t, 's> Writer<'t, 's> {
                         let why = "the proof speaks HTTP only".to_owned();
                         self.unprovable.push((shown(&section.head), why));
                     } else if !super::is_statistics(proxy) {
-                        self.section(section, Some(proxy));
+                        self.section(section, model, Some(proxy));
                     }
                 }
                 _ => {}
@@ -232,10 +240,10 @@ impl<'t, 's> Writer<'t, 's> {
         }
     }
 
-    fn section(&mut self, section: &Section, proxy: Option<&Proxy<'_>>) {
+    fn section(&mut self, section: &Section, model: &Model<'_>, proxy: Option<&Proxy<'_>>) {
         self.line(&section.head.words, "", Some(&section.head.place));
         if let Some(proxy) = proxy.filter(|proxy| proxy.is_front()) {
-            for (front, alpn) in fronts(proxy) {
+            for (front, alpn) in fronts(model, proxy) {
                 let mut words = vec!["bind".to_owned(), format!("{}:{}", front.ip, front.port)];
                 if front.tls {
                     words.extend(["ssl", "crt", PAIR].map(str::to_owned));

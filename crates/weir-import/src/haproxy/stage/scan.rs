@@ -67,7 +67,7 @@ fn addresses(proxy: &Proxy<'_>) -> (Vec<String>, bool) {
 
 fn frontend(cx: &mut Cx<'_, '_, '_>, proxy: &Proxy<'_>, patterns: &mut Patterns) {
     let scope = Scope { acls: acls(&proxy.lines), proxy: proxy.name.to_owned(), ..Scope::default() };
-    let fronts: Vec<_> = fronts(proxy).into_iter().map(|(front, _)| front).collect();
+    let fronts: Vec<_> = fronts(cx.model, proxy).into_iter().map(|(front, _)| front).collect();
     if fronts.is_empty() {
         return;
     }

@@ -1,0 +1,111 @@
+//! Listeners of both address families at one port.
+//!
+//! HAProxy binds `0.0.0.0:80` and `[::]:80` separately, and the kernel gives IPv4 clients to the first, also where the
+//! second would take them (`v4v6`). Weir's `[::]:80` serves both families, so `weir check` refuses a config with both.
+
+use super::bind::{Made, binds};
+use super::context::Cx;
+use super::model::Proxy;
+use crate::config::Listener;
+
+/// The port of `[::]:80`.
+pub(super) fn ipv6_port(address: &str) -> Option<u16> {
+    address.strip_prefix("[::]:")?.parse().ok()
+}
+
+fn ipv4_port(address: &str) -> Option<u16> {
+    address.strip_prefix("0.0.0.0:")?.parse().ok()
+}
+
+/// The ports at which a proxy listens for IPv4 on all addresses.
+pub(super) fn ipv4_ports(proxy: &Proxy<'_>) -> Vec<u16> {
+    ports(proxy, ipv4_port)
+}
+
+fn ports(proxy: &Proxy<'_>, of: fn(&str) -> Option<u16>) -> Vec<u16> {
+    let addresses = binds(proxy).into_iter().flat_map(|bind| bind.addresses);
+    addresses.filter_map(|address| of(&address)).collect()
+}
+
+/// Joins a frontend for IPv6 with an earlier or later one for IPv4 at the same port that has the same lines.
+pub(super) fn join_frontends<'a>(cx: &mut Cx<'a, '_, '_>, fronts: &[&Proxy<'a>]) -> Vec<Proxy<'a>> {
+    let mut all: Vec<Proxy<'a>> = fronts.iter().map(|proxy| (*proxy).clone()).collect();
+    let mut at = 0;
+    while at < all.len() {
+        let ipv6 = ports(&all[at], ipv6_port);
+        let is_twin = |other: &Proxy<'a>| {
+            ipv4_ports(other).iter().any(|port| ipv6.contains(port)) && has_same_lines(other, &all[at])
+        };
+        let Some(twin) = (0..all.len()).find(|other| *other != at && is_twin(&all[*other])) else {
+            at += 1;
+            continue;
+        };
+        let gone = all.remove(at);
+        let twin = &mut all[if twin > at { twin - 1 } else { twin }];
+        let head = gone.section.head.piece;
+        let why =
+            format!("joined with `{}`, which has the same lines: they share limits and counters", twin.name);
+        cx.ledger.changed(head, why);
+        for line in gone.lines.iter().skip(gone.inherited).filter(|line| line.key() != "bind") {
+            cx.ledger.by_itself(line.piece, format!("as in `{}`", twin.name));
+        }
+        twin.lines.extend(gone.all("bind"));
+    }
+    cx.ipv4_ports =
+        all.iter().flat_map(|proxy| ipv4_ports(proxy).into_iter().map(|port| (port, proxy.name))).collect();
+    all
+}
+
+/// Whether two frontends have the same lines but for `bind`, in the same order, and none that reads which frontend it
+/// stands in (`fe_name`, `%f`), unless for a log.
+fn has_same_lines(a: &Proxy<'_>, b: &Proxy<'_>) -> bool {
+    fn lines<'p>(proxy: &'p Proxy<'_>) -> impl Iterator<Item = &'p [String]> {
+        proxy.lines.iter().filter(|line| line.key() != "bind").map(|line| &*line.words)
+    }
+    let is_log = |words: &[String]| words.first().is_some_and(|key| key.starts_with("log-format"));
+    let reads_frontend =
+        |words: &[String]| words.iter().any(|word| word.contains("fe_") || word.contains("%f"));
+    a.kind == "frontend"
+        && b.kind == "frontend"
+        && lines(a).eq(lines(b))
+        && !lines(a).any(|words| !is_log(words) && reads_frontend(words))
+}
+
+/// Joins `0.0.0.0:80` and `[::]:80` of one proxy into `[::]:80` if their settings are the same. Otherwise, and beside
+/// `0.0.0.0:80` of another proxy, `[::]:80` is refused: Weir's would serve IPv4, too.
+pub(super) fn join_listeners(cx: &mut Cx<'_, '_, '_>, proxy: &Proxy<'_>, made: &mut Vec<Made<'_>>) {
+    let on_both = |listener: &Listener| {
+        let port = ipv4_port(listener.address.as_deref()?)?;
+        Some(Listener { address: Some(format!("[::]:{port}")), ..listener.clone() })
+    };
+    let wanted = made.iter().filter_map(|made| on_both(&made.listener));
+    let joined: Vec<Listener> =
+        wanted.filter(|both| made.iter().any(|made| made.listener == *both)).collect();
+    made.retain(|made| !joined.contains(&made.listener));
+    for made in &mut *made {
+        if let Some(both) = on_both(&made.listener).filter(|both| joined.contains(both)) {
+            made.listener = both;
+        }
+    }
+    let is_joined = |listener: &Listener| joined.contains(listener);
+    made.retain(|made| {
+        let port = made.listener.address.as_deref().and_then(ipv6_port).filter(|_| !is_joined(&made.listener));
+        let Some(port) = port else { return true };
+        let Some((_, other)) = cx.ipv4_ports.iter().find(|(known, _)| *known == port) else {
+            if made.line.has(2, "v6only") {
+                let why = "HAProxy takes IPv6 only here; Weir's listener takes clients of IPv4 too";
+                cx.ledger.changed(made.line.piece, why);
+            }
+            return true;
+        };
+        let whose = match *other == proxy.name {
+            true => "its settings differ from those of IPv4 at this port".to_owned(),
+            false => format!("`{other}` serves IPv4 at this port, with other lines"),
+        };
+        let why = format!("{whose}, but Weir's `[::]:{port}` serves both: left out, so clients of IPv6 cannot connect");
+        let nearest = "write the same for both families and import again, or bind an address of the machine, such as \
+                       `[2001:db8::1]:80`";
+        cx.ledger.refused(made.line.piece, why, nearest);
+        false
+    });
+}
