@@ -248,8 +248,8 @@ fn listen_address(text: &str) -> Result<(String, Option<u16>), String> {
 }
 
 /// Joins `0.0.0.0:80` and `[::]:80` into `[::]:80`. nginx binds them separately; Weir's `[::]:80` serves both families,
-/// so `weir check` refuses a config with both. Does not join a pair that differs in TLS, HTTP/2 or the PROXY header.
-/// Where nginx binds `[::]` for IPv6 alone, the report says so.
+/// so `weir check` refuses a config with both. Of a pair that differs in TLS, HTTP/2 or the PROXY header, that of IPv4
+/// stays. Where nginx binds `[::]` for IPv6 alone, the report says so.
 pub(super) fn join_families<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>]) {
     let all = || servers.iter().flat_map(|server| &server.listens);
     let ports: BTreeSet<u16> = all().filter_map(|listen| listen.port).collect();
@@ -262,18 +262,52 @@ pub(super) fn join_families<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>])
         // With TLS, HTTP/2 is always on.
         found.map(|(tls, h2, proxy)| (tls, h2 && !tls, proxy))
     };
-    let (mut joined, mut only_ipv6) = (BTreeSet::new(), BTreeSet::new());
+    let (mut joined, mut only_ipv6, mut apart) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
     for port in ports {
         let (ipv4, ipv6) = (options(&format!("0.0.0.0:{port}")), options(&format!("[::]:{port}")));
         if ipv4.is_some() && ipv4 == ipv6 {
             joined.insert(port);
-        } else if ipv4.is_none() && ipv6.is_some() {
-            only_ipv6.insert(format!("[::]:{port}"));
+        } else if let Some(ipv6) = ipv6 {
+            match ipv4 {
+                None => _ = only_ipv6.insert(format!("[::]:{port}")),
+                Some(ipv4) => apart.push((port, difference(ipv4, ipv6))),
+            }
         }
+    }
+    for (port, what) in apart {
+        leave_ipv6_out(cx, servers, port, what);
     }
     tell_only_ipv6(cx, servers, &only_ipv6);
     for port in joined {
         join(cx, servers, &format!("0.0.0.0:{port}"), &format!("[::]:{port}"));
+    }
+}
+
+/// In what the listeners of both families at one port differ: each has TLS, HTTP/2, the PROXY header.
+const fn difference(ipv4: (bool, bool, bool), ipv6: (bool, bool, bool)) -> &'static str {
+    match () {
+        () if ipv4.0 && !ipv6.0 => "IPv4 has TLS (`ssl`) at this port and IPv6 has not",
+        () if ipv4.0 != ipv6.0 => "IPv6 has TLS (`ssl`) at this port and IPv4 has not",
+        () if ipv4.2 != ipv6.2 => "`proxy_protocol` is on for one family at this port and off for the other",
+        () => "`http2` is on for one family at this port and off for the other",
+    }
+}
+
+/// Refuses `[::]` at a port where IPv4 has other settings: Weir's `[::]` would serve IPv4 with them, too.
+fn leave_ipv6_out(cx: &mut Cx<'_, '_>, servers: &mut [Server<'_>], port: u16, what: &str) {
+    let address = format!("[::]:{port}");
+    for server in servers {
+        for listen in server.block.own("listen") {
+            if listen_address(listen.first()).is_ok_and(|(own, _)| own == address) {
+                let why = format!(
+                    "{what}, but Weir's `{address}` serves both: left out, so clients of IPv6 cannot connect"
+                );
+                let nearest = "write the same words behind both addresses and import again, or listen on an address of \
+                               the machine, such as `[2001:db8::1]:443`";
+                cx.ledger.refused(listen.piece, why, nearest);
+            }
+        }
+        server.listens.retain(|listen| listen.address != address);
     }
 }
 

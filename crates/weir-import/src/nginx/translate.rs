@@ -137,6 +137,11 @@ fn one_server<'a>(
     patterns: &Patterns<'_>,
     drafts: &mut Vec<Draft>,
 ) {
+    if server.listens.is_empty() {
+        cx.ledger.refused(server.directive.piece, "it has no address that Weir listens on", "listeners");
+        refuse_all(cx, server.directive);
+        return;
+    }
     let addresses: BTreeSet<&String> = server.listens.iter().map(|listen| &listen.address).collect();
     let default_on: Vec<&String> =
         addresses.iter().copied().filter(|address| listening.defaults.get(*address) == Some(&at)).collect();

@@ -60,11 +60,31 @@ fn both_families_share_a_listener() {
          server { listen [::]:80; listen 80 http2; server_name b.test; return 200 b; }",
     );
     assert!(text.contains("[::]:80") && text.contains("h2") && !text.contains("0.0.0.0"), "{text}");
-    // Listeners of which only one has TLS stay separate.
+}
+
+/// Of two that differ, IPv4 stays, and the report says what to do for IPv6.
+#[test]
+fn families_that_differ_leave_ipv6_out() {
+    let cases = [
+        ("listen 443 ssl; listen [::]:443", "IPv4 has TLS (`ssl`) at this port and IPv6 has not"),
+        ("listen [::]:443 ssl; listen 443", "IPv6 has TLS (`ssl`) at this port and IPv4 has not"),
+        ("listen 443; listen [::]:443 http2", "`http2` is on for one family"),
+        ("listen 443 proxy_protocol; listen [::]:443", "`proxy_protocol` is on for one family"),
+    ];
+    for (listens, why) in cases {
+        let text = imported(&format!(
+            "server {{ {listens}; ssl_certificate /c; ssl_certificate_key /k; return 200 a; }}"
+        ));
+        assert!(text.contains("address: 0.0.0.0:443") && !text.contains("address: \"[::]:443\""), "{text}");
+        assert!(text.contains("[refused] listen [::]:443") && text.contains(why), "{text}");
+        assert!(text.contains("clients of IPv6 cannot connect write the same words behind both"), "{text}");
+    }
+    // A server on IPv6 alone has no address then: its routes must not be those of all listeners.
     let text = imported(
-        "server { listen 80; listen [::]:80 ssl; ssl_certificate /c; ssl_certificate_key /k; return 200 a; }",
+        "server { listen 80; return 200 four; }
+         server { listen [::]:80 http2; server_name b.test; return 200 six; }",
     );
-    assert!(text.contains("0.0.0.0:80") && text.contains("[::]:80"), "{text}");
+    assert!(text.contains("[refused] server") && !text.contains("body: six"), "{text}");
 }
 
 /// Whoever binds IPv6 alone may rely on it to keep clients of IPv4 out.

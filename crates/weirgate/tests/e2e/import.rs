@@ -51,6 +51,55 @@ fn every_sample_passes_check_and_its_own_tests() {
     assert!(count >= 20, "{count} samples");
 }
 
+/// Ports that IPv4 and IPv6, or HTTP and TCP, share in other gateways: `weir check` finds nothing left to refuse.
+#[test]
+fn shared_ports_pass_check() {
+    let dir = tempfile::tempdir().unwrap();
+    let import = |system: &str, text: &str, listeners: &[&str]| {
+        fs::write(dir.path().join("source"), text).unwrap();
+        fs::write(dir.path().join("source.yml"), text).unwrap();
+        let file = if system == "traefik" { "source.yml" } else { "source" };
+        let told = run_weir(dir.path(), &["import", system, file, "-o", "out", "--force"]);
+        told.expect_text("weir check: good");
+        assert!(!told.stdout.contains("weir check refuses"), "{}", told.stdout);
+        let written = fs::read_to_string(dir.path().join("out/listeners.yaml")).unwrap();
+        for listener in listeners {
+            assert!(written.contains(listener), "{listener}: {written}");
+        }
+        let count = written.matches("address:").count();
+        assert_eq!(count, listeners.len(), "{written}");
+    };
+    let backends = "backend a\n server s 127.0.0.1:81\nbackend b\n server s 127.0.0.1:82\n";
+    for (six, listener) in [("a", "\"[::]:8080\""), ("b", "0.0.0.0:8080")] {
+        let text = format!(
+            "defaults\n mode http\nfrontend four\n bind :8080\n default_backend a\nfrontend six\n bind :::8080 v6only\n \
+             default_backend {six}\n{backends}"
+        );
+        import("haproxy", &text, &[listener]);
+    }
+    import("nginx", "server { listen 8080; listen [::]:8080 http2; return 200 x; }", &["0.0.0.0:8080"]);
+    // Bytes at 5432 and 9443, and at 8443 beside hosts of HTTPS.
+    import(
+        "traefik",
+        "entryPoints: { web: { address: \":8080\" }, db: { address: \":5432\" }, mq: { address: \":9443\" } }\n\
+         http:\n  routers: { r: { rule: Host(`a.test`), service: s } }\n  \
+         services: { s: { loadBalancer: { servers: [ { url: \"http://127.0.0.1:81\" } ] } } }\n\
+         tcp:\n  routers:\n    db: { rule: HostSNI(`*`), entryPoints: [db], service: t }\n    \
+         mq: { rule: HostSNI(`*`), entryPoints: [mq], service: t, tls: { passthrough: true } }\n  \
+         services: { t: { loadBalancer: { servers: [ { address: \"127.0.0.1:83\" } ] } } }\n",
+        &["\"[::]:8080\"", "\"[::]:5432\", tcp:", "\"[::]:9443\", tcp:"],
+    );
+    import(
+        "traefik",
+        "entryPoints: { secure: { address: \":8443\" } }\n\
+         http:\n  routers: { r: { rule: Host(`a.test`), service: s, tls: {} } }\n  \
+         services: { s: { loadBalancer: { servers: [ { url: \"http://127.0.0.1:81\" } ] } } }\n\
+         tcp:\n  routers: { t: { rule: HostSNI(`*`), service: t, tls: { passthrough: true } } }\n  \
+         services: { t: { loadBalancer: { servers: [ { address: \"127.0.0.1:83\" } ] } } }\n",
+        &["\"[::]:8443\""],
+    );
+}
+
 /// Locations in every relation, each answering with its name: nginx and the imported config answer alike.
 #[test]
 fn nginx_takes_the_same_locations() {
