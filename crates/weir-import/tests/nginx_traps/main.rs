@@ -97,6 +97,20 @@ fn a_server_for_ipv6_alone_is_told_to_take_both() {
     assert!(!told("80; listen [::]:80").contains(why) && !told("[::1]:80").contains(why));
 }
 
+/// nginx puts a decoded `&`, `#` or space of the path into the query as it is; Weir's filter would escape it.
+#[test]
+fn a_query_made_of_the_path_is_closed() {
+    for pass in ["/path?x=$1", "/path?x=$1&$args", "/path?x=$1&y=2", "/p?$1"] {
+        let text = imported(&server(&format!("location ~ ^/a/(.*)$ {{ proxy_pass http://up{pass}; }}")));
+        assert!(text.contains("puts the variable into the query unescaped"), "{pass}: {text}");
+        assert!(text.contains("[refused] proxy_pass") && text.contains("status: 503"), "{pass}: {text}");
+        assert!(!text.contains("upstream: up"), "{pass}: {text}");
+    }
+    // The client's own query follows as it is.
+    let text = imported(&server("location ~ ^/a/(.*)$ { proxy_pass http://up/b/$1$is_args$args; }"));
+    assert!(text.contains("rewrite: { path: \"/b/{1}\" }") && !text.contains("[refused]"), "{text}");
+}
+
 /// Numbers and sources of traps within a server, with what must be there.
 fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
     let pass = |path: &str| format!("location {path} {{ {PASS} }}");

@@ -41,6 +41,15 @@ pub(super) fn path_sent(
     if path.parts().iter().any(|part| matches!(part, Part::Value(_))) {
         return Err("the path is made of variables that Weir cannot put into a path".to_owned());
     }
+    let has_query = |part: &Part| matches!(part, Part::Text(text) if text.contains('?'));
+    if path.parts().iter().any(has_query) {
+        // nginx decodes the path before it matches, so `%26` in it would be an `&` of the query.
+        return Err(
+            "nginx puts the variable into the query unescaped and drops the client's query; Weir's rewrite \
+                    escapes it and keeps the query"
+                .to_owned(),
+        );
+    }
     if !keeps_query {
         cx.ledger.changed(pass.piece, "Weir keeps the query, which nginx drops here");
     }
