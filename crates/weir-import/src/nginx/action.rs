@@ -216,6 +216,7 @@ fn content<'a>(
                     cx.ledger.by_itself(try_files.piece, "a script that does not exist is not run");
                 }
                 body(cx, scope, action);
+                action.filters.extend(made.filters);
                 action.target =
                     Some(Target::FastCgi { upstream: made.upstream, fastcgi: made.settings, files: None });
                 return true;
@@ -404,6 +405,7 @@ fn try_all<'a>(
                 let why = "the front controller sees the path in REQUEST_URI and the query of the client";
                 cx.ledger.changed(try_files.piece, why);
                 body(cx, scope, action);
+                action.filters.extend(made.filters);
                 let files = tried.files.then(|| settings.with("missing", made.upstream.clone()));
                 action.target = Some(Target::FastCgi { upstream: made.upstream, fastcgi, files });
             }

@@ -6,6 +6,8 @@ use super::read::Directive;
 use super::server::absolute;
 use super::text::template;
 use crate::config::{Endpoint, Filter, Upstream};
+use crate::shared::expression::Expression;
+use crate::shared::template::{Part, Template};
 use crate::shared::units::{duration, read_duration};
 use crate::yaml::{Map, Value};
 
@@ -110,6 +112,8 @@ pub(super) fn folder(cx: &mut Cx<'_, '_>, scope: &Scope<'_>) -> Result<Folder, S
 pub(super) struct Scripts {
     pub(super) upstream: String,
     pub(super) settings: Map,
+    /// What changes the request for them.
+    pub(super) filters: Vec<Filter>,
 }
 
 /// Parameters that Weir sets itself, as nginx's own files `fastcgi_params` and `fastcgi.conf` do.
@@ -139,6 +143,7 @@ const STANDARD: &[(&str, &[&str])] = &[
     ("SERVER_PORT", &["$server_port"]),
     ("SERVER_PROTOCOL", &["$server_protocol"]),
     ("SERVER_SOFTWARE", &["nginx/$nginx_version", "nginx"]),
+    ("HTTP_HOST", &["$http_host"]),
     ("HTTP_PROXY", &[""]),
 ];
 
@@ -192,6 +197,7 @@ pub(super) fn scripts<'a>(
         settings.set("path_info", true);
     }
     let mut params = Map::new();
+    let mut filters = Vec::new();
     for param in scope.block.nearest("fastcgi_param") {
         let (name, value) = (param.first(), param.args.get(1).map_or("", String::as_str));
         let standard = STANDARD.iter().find(|(known, _)| *known == name);
@@ -199,8 +205,14 @@ pub(super) fn scripts<'a>(
             cx.ledger.by_itself(param.piece, "Weir sets it");
             continue;
         }
-        match template(cx, scope, value).map(|text| text.as_literal()) {
-            Ok(Some(text)) if standard.is_none() || name == "SERVER_NAME" => {
+        let made = template(cx, scope, value);
+        if let Some(host) = made.as_ref().ok().filter(|_| name == "HTTP_HOST").and_then(new_host) {
+            cx.ledger.same(param.piece);
+            filters.push(Filter::new("rewrite", Map::new().with("host", host)));
+            continue;
+        }
+        match made.map(|text| text.as_literal()) {
+            Ok(Some(text)) if standard.is_none() || matches!(name, "SERVER_NAME" | "HTTP_HOST") => {
                 cx.ledger.same(param.piece);
                 let is_secret = ["KEY", "SECRET", "TOKEN", "PASSWORD"].iter().any(|word| name.contains(word));
                 let value = if is_secret && !text.is_empty() {
@@ -227,7 +239,23 @@ pub(super) fn scripts<'a>(
     let wish = if address.starts_with("unix:") || address.contains("php") { "php" } else { &*address };
     let upstream = named(cx, wish, made);
     cx.ledger.same(pass.piece);
-    Ok(Scripts { upstream, settings })
+    Ok(Scripts { upstream, settings, filters })
+}
+
+/// The setting of `rewrite.host` that gives scripts this HTTP_HOST: `$host` or `$host:8080`, which nginx writes in lower
+/// case. The value of another field may be empty, and the host may not.
+fn new_host(text: &Template) -> Option<String> {
+    let is_port = |text: &str| text.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+    let mut host = Template::default();
+    host.push(Part::Value(Expression::raw("request.host")));
+    match text.parts() {
+        [Part::Placeholder(name)] if name == "host" => {}
+        [Part::Placeholder(name), Part::Text(port)] if name == "host" && is_port(port) => {
+            host.push(Part::Text(port.clone()));
+        }
+        _ => return None,
+    }
+    Some(host.to_setting())
 }
 
 /// What `try_files` asks for last.

@@ -111,6 +111,32 @@ fn a_query_made_of_the_path_is_closed() {
     assert!(text.contains("rewrite: { path: \"/b/{1}\" }") && !text.contains("[refused]"), "{text}");
 }
 
+/// The host that scripts see is the client's, or one made of it.
+#[test]
+fn scripts_see_the_host_that_nginx_names() {
+    let told = |value: &str| {
+        imported(&server(&format!(
+            "location / {{ root /srv; fastcgi_pass php:9000; fastcgi_param HTTP_HOST {value}; }}"
+        )))
+    };
+    for (value, wanted) in [
+        ("$host", "rewrite: { host: \"{= request.host }\" }"),
+        ("$host:$server_port", "rewrite: { host: \"{= request.host }:80\" }"),
+        ("shop.test", "HTTP_HOST: shop.test"),
+        ("$server_name", "HTTP_HOST: a.test"),
+    ] {
+        let text = told(value);
+        assert!(text.contains(wanted) && !text.contains("[refused]"), "{value}: {text}");
+    }
+    let text = told("$http_host");
+    assert!(text.contains("[same] fastcgi_param HTTP_HOST $http_host — Weir sets it"), "{text}");
+    // It may be missing: then nginx sends an empty one.
+    for value in ["$http_x_host", "$host$uri", "x$host"] {
+        let text = told(value);
+        assert!(text.contains("[refused] fastcgi_param") && !text.contains("rewrite"), "{value}: {text}");
+    }
+}
+
 /// Numbers and sources of traps within a server, with what must be there.
 fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
     let pass = |path: &str| format!("location {path} {{ {PASS} }}");

@@ -110,6 +110,20 @@ fn what_a_script_learns() {
     }
 }
 
+/// As `fastcgi_param HTTP_HOST $host` of nginx, which `weir import` writes so: in lower case, without the port.
+#[test]
+fn a_rewritten_host_is_that_of_the_script() {
+    let upstream = echo();
+    for (setting, expected) in [("{= request.host }", "shop.test"), ("{= request.host }:80", "shop.test:80")]
+    {
+        let filters = format!("{{ rewrite: {{ host: \"{setting}\" }} }}");
+        let site = Site::with(&format!("[{}]", upstream.address()), "", "upstream: php", &filters);
+        let request = "GET /form.php HTTP/1.1\r\nHost: Shop.Test:81\r\n\r\n";
+        let seen = site.weir.client().ask(request).expect_status(200).json();
+        assert_eq!(seen["params"]["HTTP_HOST"], expected, "{seen}");
+    }
+}
+
 #[test]
 fn bodies_have_a_length() {
     let upstream = echo();
