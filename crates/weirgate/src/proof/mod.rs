@@ -23,12 +23,14 @@ mod observer;
 mod ours;
 mod parallel;
 mod play;
+mod progress;
 mod reading;
 mod remote;
 mod world;
 
 use self::job::{Found, Job};
 pub(crate) use self::ours::Ours;
+use self::progress::Progress;
 pub(crate) use self::reading::{Reading, read_by_program};
 pub(crate) use self::remote::Elsewhere;
 use anyhow::{Context as _, Result};
@@ -150,6 +152,7 @@ pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
     origins.extend(proof.ours.origins());
     origins.sort();
     origins.dedup();
+    let progress = Progress::begin(title, made.list.len() + limits.len());
     let old = match is_elsewhere {
         true => match proof.elsewhere.ask(&patterns.origins, &asks(&made.list), TIME_LIMIT) {
             Ok(old) => Some(old),
@@ -174,6 +177,7 @@ pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
         ..Job::default()
     };
     let mut found = parallel::play(&job, &made.list)?;
+    drop(progress);
     if let Some(why) = found.no_world {
         let whom = if is_elsewhere { "Weir" } else { title };
         return not_proved(format!("this kernel cannot create a sandbox for {whom}: {why}"));
