@@ -95,7 +95,7 @@ fn tiles(r: &Report, figures: &Figures) -> String {
         targets.join("<br>"),
         r.rated().seconds(),
         date(r.started_unix_ms),
-        counted(p.connections, "connection"),
+        super::text::clients(r),
         counted(p.threads, "thread"),
         if p.keepalive { "keep-alive" } else { "no keep-alive" },
     )

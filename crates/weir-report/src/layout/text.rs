@@ -83,10 +83,9 @@ fn plan(r: &Report, out: &mut String) {
     let pace = r.source.as_ref().map_or(pace, |source| format!("as {} ran it", source.tool));
     let mut words = vec![format!("{:.2} s", r.rated().seconds()), pace];
     let streams = if p.streams > 1 { format!(" of {} streams", p.streams) } else { String::new() };
-    let clients = if r.is_journey() || r.source.is_some() { "user" } else { "connection" };
     // Another tool may not say how many.
     if p.connections > 0 || r.source.is_none() {
-        words.push(format!("{}{streams}", counted(p.connections, clients)));
+        words.push(format!("{}{streams}", clients(r)));
     }
     if p.threads > 0 || r.source.is_none() {
         words.push(counted(p.threads, "thread"));
@@ -108,6 +107,24 @@ fn plan(r: &Report, out: &mut String) {
         words.push(format!("and {:.2} s for what was under way", rest as f64 / 1e9));
     }
     let _ = writeln!(out, "{}", words.join(", "));
+}
+
+/// The connections or users of a run. With a fixed rate, the plan has only their limit.
+pub(super) fn clients(r: &Report) -> String {
+    let limit =
+        counted(r.plan.connections, if r.is_journey() || r.source.is_some() { "user" } else { "connection" });
+    let opened = r.connections.opened;
+    match &r.plan.pace {
+        _ if r.source.is_some() => limit,
+        Pace::Rate { .. }
+        | Pace::Replay { speed: Some(_) }
+        | Pace::Shape { of: StageUnit::Rate, .. }
+        | Pace::Stages { of: StageUnit::Rate, .. } => match r.is_journey() || opened >= r.plan.connections {
+            true => format!("at most {limit}"),
+            false => format!("{} of at most {limit}", grouped(opened)),
+        },
+        _ => limit,
+    }
 }
 
 fn counts(r: &Report, out: &mut String) {
@@ -477,6 +494,24 @@ mod tests {
             "{}",
             print(&r)
         );
+    }
+
+    #[test]
+    fn a_fixed_rate_does_not_claim_connections_that_it_did_not_open() {
+        let mut r = Report::default();
+        (r.plan.connections, r.connections.opened) = (1000, 44);
+        let mut told = |pace| {
+            r.plan.pace = pace;
+            clients(&r)
+        };
+        assert_eq!(told(Pace::AsFastAsPossible), "1,000 connections");
+        assert_eq!(told(Pace::Rate { per_second: 9.0 }), "44 of at most 1,000 connections");
+        assert_eq!(told(Pace::Replay { speed: Some(1.0) }), "44 of at most 1,000 connections");
+        assert_eq!(told(Pace::Replay { speed: None }), "1,000 connections");
+        // Connections that broke were opened again.
+        r.connections.opened = 1001;
+        r.plan.pace = Pace::Rate { per_second: 9.0 };
+        assert_eq!(clients(&r), "at most 1,000 connections");
     }
 
     #[test]
