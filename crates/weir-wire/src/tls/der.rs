@@ -28,6 +28,45 @@ pub(super) fn elements(mut list: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     })
 }
 
+/// What a file holds in place of a certificate in PEM, if it is in a binary form that openssl converts.
+pub(super) fn instead_of_certificate(file: &[u8]) -> Option<&'static str> {
+    match binary(file)? {
+        (INTEGER, [3]) => Some(
+            "is PKCS#12; expected PEM: `openssl pkcs12 -in FILE -nokeys -out cert.pem` writes its certificates, \
+             `openssl pkcs12 -in FILE -nocerts -nodes -out key.pem` its key",
+        ),
+        (SEQUENCE, _) => {
+            Some("is DER; expected PEM: `openssl x509 -inform der -in FILE -out cert.pem` converts it")
+        }
+        _ => None,
+    }
+}
+
+/// What a file holds in place of a private key in PEM, as [`instead_of_certificate`].
+pub(super) fn instead_of_key(file: &[u8]) -> Option<&'static str> {
+    match binary(file)? {
+        (INTEGER, [3]) => Some(
+            "is PKCS#12; expected PEM: `openssl pkcs12 -in FILE -nocerts -nodes -out key.pem` writes its key",
+        ),
+        // The versions of PKCS#8, PKCS#1 and SEC1.
+        (INTEGER, [0 | 1]) => {
+            Some("is DER; expected PEM: `openssl pkey -inform der -in FILE -out key.pem` converts it")
+        }
+        _ => None,
+    }
+}
+
+/// Tag and content of the first element in the sequence that a file in DER is. A certificate begins with a sequence
+/// (RFC 5280 §4.1), PKCS#12 with the version 3 (RFC 7292 §4).
+fn binary(file: &[u8]) -> Option<(u8, &[u8])> {
+    // PKCS#12 may be BER, with a length that is not stated.
+    let inside = match file {
+        [SEQUENCE, 0x80, inside @ ..] => inside,
+        _ => element(file, SEQUENCE)?.0,
+    };
+    elements(inside).next()
+}
+
 /// Bits of a certificate's public key, as OpenSSL counts them; `None` for unknown kinds of keys.
 pub(super) fn key_bits(certificate: &CertificateDer<'_>) -> Option<u32> {
     let parsed = ParsedCertificate::try_from(certificate).ok()?;
@@ -209,6 +248,24 @@ mod tests {
         ] {
             let der = [&[tag, text.len() as u8][..], text.as_bytes()].concat();
             assert_eq!(time(&der).map(|(seconds, _)| seconds), seconds, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_binary_file_is_told_from_pem() {
+        let made = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap();
+        let (cert, key) = (made.cert.der().to_vec(), made.signing_key.serialize_der());
+        let pkcs12 = [SEQUENCE, 4, INTEGER, 1, 3, SEQUENCE];
+        let unstated = [SEQUENCE, 0x80, INTEGER, 1, 3, 0, 0];
+        let says = |told: Option<&str>, command: &str| told.is_some_and(|told| told.contains(command));
+        assert!(says(instead_of_certificate(&cert), "expected PEM: `openssl x509 -inform der"));
+        assert!(says(instead_of_key(&key), "expected PEM: `openssl pkey -inform der"));
+        for file in [&pkcs12[..], &unstated] {
+            assert!(says(instead_of_certificate(file), "`openssl pkcs12 -in FILE -nokeys"), "{file:?}");
+            assert!(says(instead_of_key(file), "`openssl pkcs12 -in FILE -nocerts"), "{file:?}");
+        }
+        for other in [made.cert.pem().as_bytes(), b"0 not DER", b"0", b"", &cert[..40]] {
+            assert_eq!((instead_of_certificate(other), instead_of_key(other)), (None, None), "{other:?}");
         }
     }
 

@@ -315,6 +315,9 @@ fn certificates_of(
     place: &dyn fmt::Display,
 ) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let wrong = |text: &str| TlsError::of(part, format!("{place} {text}"));
+    if let Some(text) = der::instead_of_certificate(pem) {
+        return Err(wrong(text));
+    }
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let chain = chain.map_err(|e| wrong("is not valid PEM").because(e))?;
     if chain.is_empty() {
@@ -328,6 +331,9 @@ fn certificates_of(
 fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let wrong = |text: &str| TlsError::of(Part::Key, format!("{} {text}", path.display()));
     let pem = std::fs::read(path).map_err(|e| wrong("cannot be read").because(e))?;
+    if let Some(text) = der::instead_of_key(&pem) {
+        return Err(wrong(text));
+    }
     // `BEGIN ENCRYPTED PRIVATE KEY` (PKCS#8), or the older field `Proc-Type: 4,ENCRYPTED`.
     let encrypted = b"ENCRYPTED";
     if pem.starts_with(b"-----BEGIN ") && pem.windows(encrypted.len()).any(|text| text == encrypted) {
