@@ -48,6 +48,7 @@ pub fn explain(
     target: &str,
     headers: &[(String, String)],
 ) -> Result<Explanation, String> {
+    let target = &*made_up::with_scheme(method, target)?;
     understand(snapshot, arriving, method, target, headers, |understood| understood.explain(snapshot))
 }
 

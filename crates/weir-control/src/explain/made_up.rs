@@ -1,5 +1,6 @@
 //! The request that is explained: a head made of a method, a URL and header fields.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -74,6 +75,22 @@ pub(super) fn head_of(
     }
 }
 
+/// The target as people write it: `localhost:8080/x` is the URL with `http://`, as curl reads it.
+///
+/// # Errors
+/// If it could be a URL or a path.
+pub(super) fn with_scheme<'a>(method: &str, target: &'a str) -> Result<Cow<'a, str>, String> {
+    let is_whole = target.starts_with('/') || target.contains("://");
+    if is_whole || matches!(target, "" | "*") || method.eq_ignore_ascii_case("connect") {
+        return Ok(target.into());
+    }
+    let host = target.split(['/', '?']).next().unwrap_or_default();
+    if host.contains(['.', ':']) || host.eq_ignore_ascii_case("localhost") {
+        return Ok(format!("http://{target}").into());
+    }
+    Err(format!("`{target}` names no scheme and no host: expected http://{target} or /{target}"))
+}
+
 /// A URL's target and host, and whether it is gRPC; a target without a host has none.
 fn split_url(url: &str) -> (String, Option<String>, bool) {
     const SCHEMES: [(&str, bool); 4] =
@@ -84,4 +101,28 @@ fn split_url(url: &str) -> (String, Option<String>, bool) {
     let (host, target) = rest.split_at(end);
     let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
     (target, Some(host.to_owned()), grpc)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_may_lack_its_scheme() {
+        let of = |target| with_scheme("GET", target).map(Cow::into_owned);
+        for (target, url) in [
+            ("localhost:8080/x", "http://localhost:8080/x"),
+            ("localhost?q=/", "http://localhost?q=/"),
+            ("api.example.com", "http://api.example.com"),
+            ("[::1]:80/x", "http://[::1]:80/x"),
+            ("https://a/x", "https://a/x"),
+            ("/x.y", "/x.y"),
+            ("*", "*"),
+        ] {
+            assert_eq!(of(target).as_deref(), Ok(url), "{target}");
+        }
+        assert_eq!(with_scheme("CONNECT", "a.test:443").as_deref(), Ok("a.test:443"));
+        let refused = of("users/7?of=a.b").unwrap_err();
+        assert!(refused.ends_with("expected http://users/7?of=a.b or /users/7?of=a.b"), "{refused}");
+    }
 }

@@ -54,4 +54,6 @@ fn check_and_explain_name_the_line() {
     run_weir(dir.path(), &["check"]).expect_code(0);
     let explained = run_weir(dir.path(), &["explain", "GET", "http://weir.test/a"]);
     explained.expect_code(0).expect_text("line 2 of ./moved.csv redirects it to /b (308)");
+    let bare = run_weir(dir.path(), &["explain", "GET", "weir.test/a"]);
+    assert_eq!(bare.expect_code(0).stdout, explained.stdout);
 }
