@@ -443,7 +443,6 @@ impl Exchange<'_> {
         let expects_continue = self.head.expects_continue();
         let idempotent = self.head.method().is_idempotent();
         let keeps = spec.retry.as_ref().is_some_and(|retry| retry.keeps(idempotent));
-        let reused = connection.reused;
         let relay = &mut connection.relay;
         match (self.unsent.take(), whole) {
             (before, None) if kind != BodyKind::Empty && self.is_spooled() => {
@@ -468,8 +467,7 @@ impl Exchange<'_> {
             }
             (None, _) => {
                 *relay = Relay::new(kind, framing, out);
-                let may_race = reused || spec.hedge.is_some();
-                if let Some(bytes) = kept_body(spec.retry.as_ref(), idempotent, h2, may_race) {
+                if let Some(bytes) = kept_body(spec.retry.as_ref(), idempotent, h2) {
                     relay.keep(bytes);
                 }
                 let mut watch = BodyWatch::new(&self.local, &self.ran, self.cx.as_mut(), 0);

@@ -208,12 +208,14 @@ impl Retry {
     }
 }
 
-/// How many bytes of a request's body are kept for another attempt. `may_race` says that a race or a hedged attempt
-/// is possible on this connection.
+/// How many bytes of a request's body are kept for another attempt.
+///
+/// Without a policy an idempotent request is repeated after a reset on a new connection too, so its body is kept there
+/// as well.
 #[inline]
-pub fn kept_body(retry: Option<&Retry>, idempotent: bool, h2: bool, may_race: bool) -> Option<usize> {
+pub fn kept_body(retry: Option<&Retry>, idempotent: bool, h2: bool) -> Option<usize> {
     let by_policy = retry.filter(|retry| retry.keeps(idempotent)).map(|retry| retry.body);
-    by_policy.or((h2 || (idempotent && may_race)).then_some(KEPT_BYTES))
+    by_policy.or((h2 || idempotent).then_some(KEPT_BYTES))
 }
 
 // === impl Failed ===

@@ -167,6 +167,20 @@ fn a_reset_get_goes_elsewhere_without_a_policy() {
 }
 
 #[test]
+fn a_reset_put_goes_elsewhere_with_its_body_without_a_policy() {
+    let bad = Upstream::script(|conn| {
+        conn.next_request();
+    });
+    let good = Upstream::named("good");
+    let weir = in_front_of(&bad, &good, "");
+    for _ in 0..2 {
+        weir.client().ask(PUT).expect_status(200).expect_body("good");
+    }
+    assert_eq!(bad.requests().len(), 1, "one of the two was sent there first");
+    assert!(good.requests().iter().all(|request| request.body.bytes == b"body"));
+}
+
+#[test]
 fn a_reset_is_told_where_there_is_one_endpoint() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
