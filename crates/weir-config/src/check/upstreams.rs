@@ -3,8 +3,8 @@
 use super::Checker;
 use super::spot::Spot;
 use crate::schema::{
-    EndpointAddress, EndpointScheme, Hedge, ListenAddress, Listener, Retry, RetryOn, Route, SourceAddress,
-    Upstream, UpstreamProtocol, UpstreamTimeouts,
+    EndpointAddress, EndpointScheme, Hedge, ListenAddress, Listener, Retry, RetryMethods, RetryOn, Route,
+    SourceAddress, Upstream, UpstreamProtocol, UpstreamTimeouts,
 };
 use crate::units::Duration;
 use crate::{Node, Value};
@@ -209,6 +209,7 @@ impl Checker<'_> {
         if let Some(per_try) = retry.per_try {
             self.must_last(&format!("{path}.retry.per_try"), per_try);
         }
+        self.retried_calls(&format!("{path}.retry"), retry);
         let Some((all, said)) = all_attempts(retry, timeouts.response) else { return };
         if let Some(exchange) = timeouts.exchange.filter(|exchange| exchange.get() < all) {
             let message = format!("{said} take longer than the {exchange} of `timeouts.exchange`");
@@ -218,6 +219,22 @@ impl Checker<'_> {
             let written = format!("{path}.retry.{key}");
             let at = if self.is_written(&written) { written } else { format!("{path}.timeouts.exchange") };
             self.warn_with(&at, &[path], "beyond-deadline", message, hint);
+        }
+    }
+
+    /// A warning if a gRPC status is listed, but no call may be repeated: a call is a POST. Those of the filters for
+    /// JSON may come as GET.
+    fn retried_calls(&mut self, path: &str, retry: &Retry) {
+        let has_gets = || self.filters().any(|f| matches!(f.name.as_str(), "connect" | "grpc_json"));
+        if retry.methods == RetryMethods::All || has_gets() {
+            return;
+        }
+        if let Some(index) = retry.on.iter().position(|on| matches!(on, RetryOn::Grpc(_))) {
+            let list = format!("{path}.on");
+            let at = if self.is_whole(&list, retry.on.len()) { format!("{list}[{index}]") } else { list };
+            let message = "gRPC calls are POSTs, which `methods: idempotent` does not repeat";
+            let hint = "add `methods: all` if the services can bear a call twice, or remove this status";
+            self.warn(&at, "never-retried", message, hint);
         }
     }
 

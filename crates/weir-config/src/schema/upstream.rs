@@ -194,7 +194,8 @@ pub struct UpstreamTimeouts {
     /// Time to connect, including TLS. Default `3s`: one lost SYN is repeated after 1 s, two make an endpoint
     /// suspicious.
     pub connect: Duration,
-    /// From the end of the request to the head of the response. Default `30s`. `0s` turns it off.
+    /// From the end of the request to the head of the response. For gRPC calls, `tunnel` counts instead. Default
+    /// `30s`. `0s` turns it off.
     pub response: Duration,
     /// Longest pause between two pieces of a response body. For server-sent events and gRPC streams, `tunnel` counts
     /// instead. Default `60s`. `0s` turns it off.
@@ -226,8 +227,8 @@ pub struct Retry {
     /// Which failures are retried. `connect`: no connection was made; this one always is. `reset`: the connection
     /// ended before any byte of a response. `refused_stream`: HTTP/2 says that the upstream did not process the
     /// request. `timeout`: no response head in time. `429` or `500` to `599`: an answer with that status.
-    /// `grpc:unavailable` and the like: an answer with that gRPC status and no message. Default `[connect, reset,
-    /// refused_stream, 502, 503]`.
+    /// `grpc:unavailable` and the like: an answer with that gRPC status and no message; every call is a POST, so it
+    /// needs `methods: all`. Default `[connect, reset, refused_stream, 502, 503]`.
     pub on: Vec<RetryOn>,
     /// `idempotent`: requests that may arrive twice (GET, HEAD, PUT, DELETE, OPTIONS), and those of which no byte was
     /// written. `all`: every request, even if its effect may be doubled. Default `idempotent`.
