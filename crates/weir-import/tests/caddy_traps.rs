@@ -83,10 +83,15 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
             vec![
                 "acme: { domains: [a.test] }",
                 "redirect: { to: \"https://{host}{path}\" }",
-                "address: 0.0.0.0:80",
+                "address: \"[::]:80\"",
             ],
         ),
-        ("10 :80 has none", site(PROXY), vec!["web: { address: 0.0.0.0:80 }", "!acme", "!redirect"]),
+        ("10 :80 has none", site(PROXY), vec!["web: { address: \"[::]:80\" }", "!acme", "!redirect"]),
+        (
+            "10 bind of one family is both",
+            site("bind 0.0.0.0 [::]\nrespond x"),
+            vec!["web: { address: \"[::]:80\" }", "!0.0.0.0:80", "!web-2", "as Caddy does"],
+        ),
         (
             "11 header ops: set, default, delete, add, defer",
             site("header {\nX-S s\n?X-D d\n-X-R\n+X-A a\n}\nheader >X-L l\nreverse_proxy up:80"),
@@ -324,7 +329,11 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
             site("uri path_regexp /{2,} /\nreverse_proxy up:80"),
             vec!["[same] uri path_regexp", "!CLOSED"],
         ),
-        ("Caddy listens on IPv6", site("respond ok"), vec!["[note] Caddy listens on IPv6 as well"]),
+        (
+            "Caddy listens on IPv6",
+            site("respond ok"),
+            vec!["on a machine without IPv6, write `0.0.0.0:PORT`"],
+        ),
         (
             "a guard by a field cannot be avoided by sending the field twice",
             site("@bad header X-Bad yes\nrespond @bad 403\nreverse_proxy up:80"),

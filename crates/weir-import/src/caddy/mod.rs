@@ -127,8 +127,11 @@ fn translate(adapted: &Adapted, config: &mut Config, ledger: &mut Ledger) {
     listens.sort();
     listens.dedup();
     let names = adapted.plan.listeners(&listens, config);
-    if listens.iter().any(|listen| listen.address.starts_with("0.0.0.0:")) {
-        ledger.note("Caddy listens on IPv6 as well where no address is named; write `[::]:80` for `0.0.0.0:80` in listeners.yaml to do so");
+    if listens.iter().any(|listen| listen.address.starts_with("[::]:")) {
+        ledger.note(
+            "listeners: `[::]:PORT` takes IPv6 and IPv4, as Caddy does where no address is named; on a machine without \
+             IPv6, write `0.0.0.0:PORT`",
+        );
     }
     let (mut upstreams, mut users, mut visited) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
     // With TLS, a name that no site has ends in the handshake already.

@@ -15,7 +15,7 @@ pub(super) struct Server {
 /// An address that clients connect to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Listen {
-    /// `0.0.0.0:80`.
+    /// `[::]:80`.
     pub(super) address: String,
     pub(super) tls: bool,
 }

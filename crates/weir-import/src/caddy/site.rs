@@ -191,7 +191,7 @@ fn servers(mut bounds: Vec<Bound>) -> Vec<Server> {
 
 /// Caddy sends clients without TLS to TLS, for each host that has it by itself.
 fn redirects(bounds: &mut Vec<Bound>, plan: &Plan, options: &Options) {
-    let listen = Listen { address: format!("0.0.0.0:{}", options.http_port), tls: false };
+    let listen = Listen { address: format!("[::]:{}", options.http_port), tls: false };
     let mut hosts: Vec<(String, Piece, bool)> = Vec::new();
     let mut ports: BTreeMap<String, String> = BTreeMap::new();
     for bound in bounds.iter() {
@@ -276,15 +276,19 @@ fn listens(address: &Address, binds: &[String], options: &Options, has_tls: bool
         "https" => true,
         _ => has_tls || options.auto_https && (!address.host.is_empty() || port == options.https_port),
     };
-    let any = ["0.0.0.0".to_owned()];
+    let any = ["[::]".to_owned()];
     let hosts = if binds.is_empty() { &any[..] } else { binds };
-    hosts
-        .iter()
-        .map(|host| match host.starts_with("unix:") {
+    let mut listens = Vec::new();
+    for host in hosts {
+        let listen = match host.starts_with("unix:") {
             true => Listen { address: host.clone(), tls },
-            false => Listen { address: format!("{}:{port}", bracketed(host)), tls },
-        })
-        .collect()
+            false => Listen { address: format!("{}:{port}", host_of(host)), tls },
+        };
+        if !listens.contains(&listen) {
+            listens.push(listen);
+        }
+    }
+    listens
 }
 
 /// Where a site is reached at an address, the first of its `bind`.
@@ -293,16 +297,13 @@ pub(super) fn listens_of(text: &str, body: &[Segment], options: &Options, has_tl
     listens(&Address::read(&resolved(text)), &binds, options, has_tls).into_iter().next()
 }
 
-fn bracketed(host: &str) -> String {
-    match host.contains(':') && !host.starts_with('[') {
-        true => format!("[{host}]"),
-        false => {
-            if host == "localhost" {
-                "127.0.0.1".to_owned()
-            } else {
-                host.to_owned()
-            }
-        }
+/// The host of a listener's address. Go, and so Caddy, takes both families for `0.0.0.0`, too.
+pub(super) fn host_of(host: &str) -> String {
+    match host {
+        "" | "0.0.0.0" => "[::]".to_owned(),
+        "localhost" => "127.0.0.1".to_owned(),
+        host if host.contains(':') && !host.starts_with('[') => format!("[{host}]"),
+        host => host.to_owned(),
     }
 }
 

@@ -4,7 +4,7 @@ use super::super::address::Address;
 use super::super::errors;
 use super::super::listeners::Tls;
 use super::super::model::{Answer, Handler, Kind, Listen, Matcher, Route, Server};
-use super::super::site::Adapted;
+use super::super::site::{Adapted, host_of};
 use super::super::verdicts::Judged;
 use super::{Reader, time_text};
 use crate::shared::tree::{Entry, Node};
@@ -57,10 +57,13 @@ impl Reader<'_> {
                 continue;
             }
             let (host, port) = listen.rsplit_once(':').unwrap_or(("", &listen));
-            let host = if host.is_empty() { "0.0.0.0" } else { host };
+            let host = host_of(host);
             let tls = port != "80" && (has_policies || !disabled && (port == "443" || !hosts.is_empty()));
             ports.push(port.to_owned());
-            server.listens.push(Listen { address: format!("{host}:{port}"), tls });
+            let listen = Listen { address: format!("{host}:{port}"), tls };
+            if !server.listens.contains(&listen) {
+                server.listens.push(listen);
+            }
         }
         for entry in node.as_map().unwrap_or_default() {
             match &*entry.key {
@@ -162,7 +165,7 @@ impl Reader<'_> {
             let answer = Answer { status: "308".to_owned(), body: String::new(), headers: to };
             // For every host, known or not.
             let route = Route::always(Handler { kind: Kind::Respond(answer), piece });
-            let listen = Listen { address: "0.0.0.0:80".to_owned(), tls: false };
+            let listen = Listen { address: "[::]:80".to_owned(), tls: false };
             let own = adapted.servers.iter_mut().find(|server| server.listens.contains(&listen));
             match own {
                 Some(server) => server.routes.push(route),
