@@ -217,6 +217,7 @@ causes! {
     TOO_MANY_HEADERS "too_many_headers" 431 "The request has more fields than allowed." "limits.headers", limit: Some(Limit::Headers);
     TRUNCATED "truncated" 0 "The upstream's response ended before it was complete." "nothing: the upstream is at fault", nature: Nature::Failure;
     TUNNEL_TIMEOUT "tunnel_timeout" 0 "The tunnel was idle for too long." "upstreams.*.timeouts.tunnel";
+    UNEXPECTED_TLS "unexpected_tls" 400 "The client speaks TLS, but this port does not: use http:// instead." "the client's URL; or listeners.*.tls, if the port is meant for TLS";
     UPGRADE_REFUSED "upgrade_refused" 502 "The upstream switched to a protocol that the client did not request." "nothing: the upstream is at fault", nature: Nature::Failure;
     UPSTREAM_BODY_TIMEOUT "upstream_body_timeout" 0 "The upstream stopped sending its response." "upstreams.*.timeouts.body", nature: Nature::Failure;
     UPSTREAM_CLOSED "upstream_closed" 502 "The upstream closed the connection without an answer." "nothing: the upstream is at fault; see its log", nature: Nature::Failure;

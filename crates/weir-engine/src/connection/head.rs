@@ -148,6 +148,9 @@ impl Client {
                 let slow = armed == Some(Awaited::RestOfHead);
                 Ok((head, since, if slow { since.elapsed() } else { Duration::ZERO }))
             }
+            (Err(Unread::Broken(_)), Some(head)) if is_tls(head.buffer()) => {
+                Err(NoRequest::Refused(head, since(), &error::UNEXPECTED_TLS, None))
+            }
             (Err(Unread::Broken(e)), Some(head)) => {
                 Err(NoRequest::Refused(head, since(), cause_of(e.kind()), Some(e)))
             }
@@ -193,6 +196,12 @@ impl Client {
     fn opening(&self, first: &[u8]) -> Opening {
         if self.listener.spec.h2 { opening(first) } else { Opening::Other }
     }
+}
+
+/// Whether these bytes begin like a TLS handshake: a record of type 22, version 3.x (RFC 9846 §5.1). No head of HTTP
+/// begins with 22, a control character.
+const fn is_tls(first: &[u8]) -> bool {
+    matches!(first, [22] | [22, 3, ..])
 }
 
 /// The cause for a rule of the parser that was broken.

@@ -94,6 +94,7 @@ pub(crate) const TOKEN_MISSING: Cause = (401, "token_missing");
 pub(crate) const TOKEN_SIGNATURE: Cause = (401, "token_signature");
 pub(crate) const TRANSFORM_MALFORMED: Cause = (400, "transform_malformed");
 pub(crate) const TRANSFORM_MEDIA_TYPE: Cause = (415, "transform_media_type");
+pub(crate) const UNEXPECTED_TLS: Cause = (400, "unexpected_tls");
 pub(crate) const VALIDATE_MEDIA_TYPE: Cause = (415, "validate_media_type");
 pub(crate) const VALIDATE_NO_METHOD: Cause = (405, "validate_no_method");
 pub(crate) const VALIDATE_NO_PATH: Cause = (404, "validate_no_path");

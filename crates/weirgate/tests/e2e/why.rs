@@ -8,6 +8,7 @@ use weir_testkit::{
     run_weir,
 };
 
+use crate::cause::UNEXPECTED_TLS;
 use crate::support::{GET, OK, OK_BODY, WEB, config, config_for};
 
 /// The admin listener's answer.
@@ -441,6 +442,10 @@ fn not_understood() {
     let weir = with(&upstream, "");
     weir.client().ask("GET / HTTP/1.1\nHost: weir.test\n\n").expect_status(400);
     expect(&weir, "bad_head", &["head is malformed", "It was refused for"], None);
+    // The start of a ClientHello: TLS on a port of plain HTTP.
+    weir.client().ask("\x16\x03\x01\x02\x00\x01\x00\x01\x7c\x03\x03").expect_cause(UNEXPECTED_TLS);
+    let key = Some(("listeners.web.tls", 1));
+    expect(&weir, "unexpected_tls", &["speaks TLS, but this port does not"], key);
     weir.client().get("/a%00b").expect_status(400);
     expect(&weir, "bad_path", &["path is refused"], None);
 }
