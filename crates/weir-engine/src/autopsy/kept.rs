@@ -127,6 +127,15 @@ const TEXTS: [(Text, usize); 16] = [
     (Text::Arm, 64),
 ];
 
+/// What a slow exchange exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exceeded {
+    /// Each of the route's earlier exchanges on this core, too few for a percentile.
+    All { earlier: u32, longest: Duration },
+    /// About what 99 of 100 of the route's exchanges take.
+    Percentile(Duration),
+}
+
 /// What is known beside the access log line.
 pub(crate) struct Details<'a> {
     pub(crate) kind: Kind,
@@ -137,8 +146,8 @@ pub(crate) struct Details<'a> {
     pub(crate) attempt: Option<Duration>,
     /// The last attempt's connection had carried a request before.
     pub(crate) reused: bool,
-    /// How long the route usually takes at most, if known.
-    pub(crate) usual: Option<Duration>,
+    /// What it exceeded, if it was slow.
+    pub(crate) exceeded: Option<Exceeded>,
     pub(crate) filters: &'a mut dyn Iterator<Item = &'static str>,
     pub(crate) fields: &'a mut dyn Iterator<Item = (&'a [u8], usize)>,
     /// The filter that stopped it, and its place in the config.
@@ -167,7 +176,7 @@ pub struct Kept {
     pub(crate) reused: bool,
     pub(crate) tunnel: bool,
     pub(crate) begun: bool,
-    pub(crate) usual: Option<Duration>,
+    pub(crate) exceeded: Option<Exceeded>,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     pub timing: Timing,
@@ -196,7 +205,7 @@ impl Default for Kept {
             reused: false,
             tunnel: false,
             begun: false,
-            usual: None,
+            exceeded: None,
             bytes_in: 0,
             bytes_out: 0,
             timing: Timing::default(),
@@ -219,7 +228,7 @@ impl Kept {
         (self.status, self.cause) = (entry.status, beside.cause);
         self.stopped_by = beside.stopped_by.map(|(name, _)| name);
         (self.attempts, self.attempt, self.reused) = (entry.attempts, beside.attempt, beside.reused);
-        (self.tunnel, self.begun, self.usual) = (entry.tunnel, beside.begun, beside.usual);
+        (self.tunnel, self.begun, self.exceeded) = (entry.tunnel, beside.begun, beside.exceeded);
         (self.bytes_in, self.bytes_out) = (entry.bytes_in, entry.bytes_out);
         self.timing = entry.timing;
         let last = beside.steps.len().saturating_sub(STEPS);
@@ -377,7 +386,7 @@ mod tests {
             steps: &vec![step; 20],
             attempt: None,
             reused: false,
-            usual: None,
+            exceeded: None,
             filters: &mut std::iter::repeat_n("rate_limit", size),
             fields: &mut std::iter::repeat_n((b"authorization".as_slice(), 7), size),
             stopped_by: Some(("cors", &long)),

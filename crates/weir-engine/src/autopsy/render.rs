@@ -339,7 +339,7 @@ pub fn connection(
         steps: &[],
         attempt: None,
         reused: false,
-        usual: None,
+        exceeded: None,
         filters: &mut std::iter::empty(),
         fields: &mut std::iter::empty(),
         stopped_by: None,

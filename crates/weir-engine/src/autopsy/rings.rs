@@ -1,6 +1,6 @@
 //! The exchanges that one core keeps. Only that core touches them; others send it a message to read them.
 
-use super::kept::{Kept, Kind, SLOT_BYTES, Text};
+use super::kept::{Exceeded, Kept, Kind, SLOT_BYTES, Text};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
@@ -214,30 +214,41 @@ impl Ring {
 
 /// How long a route usually takes: about the 99th percentile of its recent exchanges, estimated without storing any.
 ///
-/// A longer exchange raises the estimate by 1/32, a shorter one lowers it by 1/4096. It settles where one in 129 is
-/// longer.
+/// The longest of the first exchanges is the first estimate. After that, a longer exchange raises it by 1/32, a shorter
+/// one lowers it by 1/4096. It settles where one in 129 is longer.
 #[derive(Debug, Default)]
-pub struct Usual(Cell<u64>);
+pub struct Usual {
+    estimate_ns: Cell<u64>,
+    /// Exchanges so far, up to [`PERCENTILE_MIN`].
+    seen: Cell<u32>,
+}
+
+/// Fewest exchanges that have a 99th percentile. Before that, an exchange is compared with the longest.
+const PERCENTILE_MIN: u32 = 100;
+
+/// Fewest exchanges to compare with: the first ones of a route open connections and fill caches. Our guess.
+const COMPARED_MIN: u32 = 4;
 
 impl Usual {
     /// The same estimate, for the same route after a reload.
-    pub(crate) const fn like(other: &Self) -> Self {
-        Self(Cell::new(other.0.get()))
+    pub(crate) fn like(other: &Self) -> Self {
+        Self { estimate_ns: other.estimate_ns.clone(), seen: other.seen.clone() }
     }
 
     /// Takes an exchange into account. Returns the previous estimate if the exchange took more than twice as long.
     #[inline]
-    pub(crate) fn exceeded_by(&self, took: Duration) -> Option<Duration> {
+    pub(crate) fn exceeded_by(&self, took: Duration) -> Option<Exceeded> {
         let took = took.as_secs().wrapping_mul(1_000_000_000).wrapping_add(took.subsec_nanos().into());
-        let usual = self.0.get();
-        if usual == 0 {
-            self.0.set(took.saturating_mul(4)); // the first is often slower than the next, never the slowest
-            return None;
-        }
-        let step = if took > usual { usual + (usual >> 5) } else { usual - (usual >> 12) };
-        self.0.set(step);
+        let (usual, seen) = (self.estimate_ns.get(), self.seen.get());
         let is_slow = took > usual.saturating_mul(2) && took >= SLOW.as_nanos() as u64;
-        is_slow.then(|| Duration::from_nanos(usual))
+        if seen < PERCENTILE_MIN {
+            self.seen.set(seen + 1);
+            self.estimate_ns.set(took.max(usual));
+            return (is_slow && seen >= COMPARED_MIN)
+                .then(|| Exceeded::All { earlier: seen, longest: Duration::from_nanos(usual) });
+        }
+        self.estimate_ns.set(if took > usual { usual + (usual >> 5) } else { usual - (usual >> 12) });
+        is_slow.then(|| Exceeded::Percentile(Duration::from_nanos(usual)))
     }
 }
 
@@ -349,11 +360,11 @@ mod tests {
             let took = if i % 100 < 97 { spread % 20_000 } else { 20_000 + spread % 20_000 };
             slow += u32::from(usual.exceeded_by(Duration::from_micros(took)).is_some());
         }
-        let found = Duration::from_nanos(usual.0.get());
+        let found = Duration::from_nanos(usual.estimate_ns.get());
         assert!((ms(25)..ms(42)).contains(&found), "{found:?}");
         assert!(slow < 200, "{slow}");
         let told = usual.exceeded_by(ms(500));
-        assert!(told.is_some_and(|usual| usual == found), "{told:?}");
+        assert_eq!(told, Some(Exceeded::Percentile(found)));
         // An exchange that is fast for its route is not slow, and neither is a usual one.
         let quick = Usual::default();
         for _ in 0..10_000 {
@@ -361,5 +372,24 @@ mod tests {
         }
         assert_eq!(quick.exceeded_by(ms(9)), None);
         assert!(quick.exceeded_by(ms(11)).is_some());
+    }
+    #[test]
+    fn a_handful_of_exchanges_has_no_percentile() {
+        let ms = Duration::from_millis;
+        let first = |number: u32| {
+            let usual = Usual::default();
+            (0..number).for_each(|_| assert_eq!(usual.exceeded_by(ms(1)), None));
+            usual.exceeded_by(ms(50))
+        };
+        assert_eq!((first(0), first(1), first(3)), (None, None, None));
+        assert_eq!(first(4), Some(Exceeded::All { earlier: 4, longest: ms(1) }));
+        assert_eq!(first(99), Some(Exceeded::All { earlier: 99, longest: ms(1) }));
+        assert_eq!(first(100), Some(Exceeded::Percentile(ms(1))));
+        // A reload keeps what is known, and an early outlier counts among those that were exceeded.
+        let usual = Usual::default();
+        [1, 60, 1, 1].into_iter().for_each(|took| assert_eq!(usual.exceeded_by(ms(took)), None));
+        let usual = Usual::like(&usual);
+        assert_eq!(usual.exceeded_by(ms(120)), None);
+        assert_eq!(usual.exceeded_by(ms(241)), Some(Exceeded::All { earlier: 5, longest: ms(120) }));
     }
 }

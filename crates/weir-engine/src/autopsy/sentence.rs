@@ -2,7 +2,7 @@
 //! meaning.
 
 use super::Neighbour;
-use super::kept::{Kept, Kind, Outcome, Step, Text};
+use super::kept::{Exceeded, Kept, Kind, Outcome, Step, Text};
 use std::time::Duration;
 
 /// What happened to an exchange. `near` is the nearest route if none matched; `out` says why endpoints of its
@@ -222,9 +222,7 @@ fn went_well(kept: &Kept) -> String {
     if kept.kind != Kind::Slow {
         return format!("{by} in {}{tried}. Nothing was wrong.", total(kept));
     }
-    let usual = kept.usual.map_or_else(String::new, |usual| {
-        format!(", where 99 of 100 requests of this route take at most about {}", time(usual))
-    });
+    let exceeded = kept.exceeded.map_or_else(String::new, exceeded);
     let mut parts =
         vec![("the filters", kept.timing.filters), ("connecting", kept.timing.connect + kept.timing.tls)];
     parts.push(("the first byte of the upstream's answer", kept.timing.first_byte));
@@ -233,10 +231,22 @@ fn went_well(kept: &Kept) -> String {
     let most = parts.into_iter().max_by_key(|(_, took)| *took);
     let most = most
         .map_or_else(String::new, |(what, took)| format!(" Most of it, {}, went into {what}.", time(took)));
-    format!("{by} after {}{tried}{usual}.{most}", total(kept))
+    format!("{by} after {}{tried}{exceeded}.{most}", total(kept))
 }
 
 // === parts of sentences ===
+
+fn exceeded(by: Exceeded) -> String {
+    match by {
+        Exceeded::All { earlier, longest } => format!(
+            ": more than twice as long as each of the {earlier} earlier requests of this route on its worker (at most {})",
+            time(longest)
+        ),
+        Exceeded::Percentile(usual) => {
+            format!(", where 99 of 100 requests of this route take at most about {}", time(usual))
+        }
+    }
+}
 
 fn endpoint(kept: &Kept) -> String {
     match (kept.text(Text::Endpoint), kept.text(Text::Upstream)) {
@@ -324,5 +334,20 @@ mod tests {
         for (us, shown) in [(0, "0 µs"), (999, "999 µs"), (1_500, "1.5 ms"), (30_040_000, "30.0 s")] {
             assert_eq!(time(Duration::from_micros(us)), shown);
         }
+    }
+    #[test]
+    fn a_slow_exchange_is_compared_with_as_many_as_there_were() {
+        let told = |exceeded| {
+            let mut kept = Kept::default();
+            (kept.status, kept.kind, kept.exceeded) = (200, Kind::Slow, Some(exceeded));
+            of(&kept, None, &[], false)
+        };
+        let few = told(Exceeded::All { earlier: 4, longest: Duration::from_millis(3) });
+        assert!(
+            few.contains("as each of the 4 earlier requests of this route on its worker (at most 3.0 ms)."),
+            "{few}"
+        );
+        let many = told(Exceeded::Percentile(Duration::from_millis(3)));
+        assert!(many.contains("99 of 100 requests of this route take at most about 3.0 ms."), "{many}");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Exchange, Next, Phase};
 use crate::autopsy::body;
-use crate::autopsy::kept::{Details, Kind, Outcome, Step, bare_path, cut_detail, micros};
+use crate::autopsy::kept::{Details, Exceeded, Kind, Outcome, Step, bare_path, cut_detail, micros};
 use crate::tap::{Live, Sample};
 use crate::tracing::Trace;
 use smallvec::SmallVec;
@@ -341,8 +341,8 @@ impl Exchange<'_> {
                 }
             }
         }
-        if let Some((kind, usual)) = kept {
-            self.keep(kind, usual, made);
+        if let Some((kind, exceeded)) = kept {
+            self.keep(kind, exceeded, made);
         }
         if self.client.core.is_shadowed.get() {
             self.shadow(made);
@@ -444,9 +444,9 @@ impl Exchange<'_> {
 
     // === for `weir why` ===
 
-    /// Whether this exchange is kept, why, and how long its route usually takes.
+    /// Whether this exchange is kept, why, and what it exceeded if it was slow.
     #[inline]
-    fn is_kept(&self, total: Duration) -> Option<(Kind, Option<Duration>)> {
+    fn is_kept(&self, total: Duration) -> Option<(Kind, Option<Exceeded>)> {
         let autopsies = &self.client.core.autopsies;
         if !autopsies.is_on() {
             return None;
@@ -456,16 +456,16 @@ impl Exchange<'_> {
             return Some((Kind::Failed, None));
         }
         if let Some(route) = self.route.filter(|_| self.phase != Phase::Tunnel)
-            && let Some(usual) = self.local.routes[route].usual.exceeded_by(total)
+            && let Some(exceeded) = self.local.routes[route].usual.exceeded_by(total)
         {
-            return Some((Kind::Slow, Some(usual)));
+            return Some((Kind::Slow, Some(exceeded)));
         }
         autopsies.samples().then_some((Kind::Sampled, None))
     }
 
     /// Keeps the facts of this exchange. `made` is the id in its log line if it had none before.
     #[cold]
-    fn keep(&self, kind: Kind, usual: Option<Duration>, made: Option<[u8; 32]>) {
+    fn keep(&self, kind: Kind, exceeded: Option<Exceeded>, made: Option<[u8; 32]>) {
         let (record, snapshot) = (&self.record, &self.local.snapshot);
         let made = made.or_else(|| if self.id().is_none() { Some(self.new_id()) } else { None });
         let id = made.as_ref().map(<[u8; 32]>::as_slice);
@@ -483,7 +483,7 @@ impl Exchange<'_> {
             steps: rare.map_or(&[], |rare| &rare.steps),
             attempt: record.attempt.map(|at| at.saturating_duration_since(self.started)),
             reused: record.reused,
-            usual,
+            exceeded,
             filters: &mut self.ran.iter().filter_map(filter).map(|filter| filter.name),
             fields: &mut self.head.headers.iter().map(|(name, value)| (name, value.len())),
             stopped_by: stopped_by.map(|filter| (filter.name, &*filter.place)),
