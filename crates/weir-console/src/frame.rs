@@ -1,6 +1,6 @@
 //! The frame of every page: head, navigation, and notices that an operator must see on any page.
 
-use crate::display::moment;
+use crate::display::{counted, moment};
 use crate::html::{Html, each};
 use crate::view::{FilterStatus, Role, Status, Viewer};
 use crate::{MARK, SCRIPT, STYLE};
@@ -269,6 +269,16 @@ impl Frame<'_> {
             all.push(html!(
                 "<p class=\"notice bad\"><b>The config runs from memory only.</b> It could not be written down: {}</p>",
                 why
+            ));
+        }
+        if let Some(log) = &status.access_log {
+            all.push(html!(
+                "<p class=\"notice bad\"><b>The access log is not written.</b> <code>{}</code>: {}; {} lost since {}. Free space \
+                 there, or set <code>access_log.output</code>: Weir tries again with the next lines.",
+                log.output,
+                log.error,
+                counted(usize::try_from(log.lost).unwrap_or(usize::MAX), "line"),
+                moment(&log.since)
             ));
         }
         if status.fleet.as_ref().is_some_and(|fleet| fleet.refused.is_some()) {

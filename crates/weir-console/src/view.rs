@@ -15,7 +15,7 @@ pub use weir_gateway::history::{Drift, HistoryStatus, RevisionStatus};
 pub use weir_gateway::shadow::{ChangedDecision, Example as ShadowExample, ShadowReport, Unexplained};
 pub use weir_gateway::{
     CertificateStatus, DiscoveryStatus, EndpointStatus, FilterStatus, ManagedText, Status, TrialStatus,
-    UpstreamStatus,
+    UnwrittenLog, UpstreamStatus,
 };
 
 use serde_json::Value;

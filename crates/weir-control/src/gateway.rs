@@ -467,6 +467,7 @@ impl Gateway {
             fleet: self.inner.fleet.get().map(fleet::Handle::status),
             pinned: control.books.pinned.as_ref().map(|pin| pin.why.clone()),
             unsaved: control.unsaved(),
+            access_log: control.unwritten_log(),
             consumer_sources: snapshot
                 .consumer_sources()
                 .iter()

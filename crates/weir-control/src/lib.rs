@@ -30,7 +30,7 @@ pub use reload::{
 };
 pub use status::{
     CauseCount, CertificateStatus, ConsumerSourceStatus, DiscoveryStatus, EndpointStatus, InstanceStatus,
-    LastError, LeftOutStatus, ListenerStatus, NameStatus, OutOfRotation, ReloadStatus, Status,
+    LastError, LeftOutStatus, ListenerStatus, NameStatus, OutOfRotation, ReloadStatus, Status, UnwrittenLog,
     UpstreamStatus,
 };
 pub use trial::{Terms, TrialStatus};

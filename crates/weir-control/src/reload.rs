@@ -27,7 +27,7 @@ pub(crate) use watch::Watching;
 
 use crate::crew::{Crew, Grown};
 use crate::history::By;
-use crate::status::{self, CertificateStatus, Rate, ReloadStatus};
+use crate::status::{self, CertificateStatus, Rate, ReloadStatus, UnwrittenLog};
 use names::{FIRST_NAMES, Names, dns_settings};
 use outputs::{Change, LogWriter, configure_log};
 use std::collections::HashSet;
@@ -455,6 +455,11 @@ impl Control {
         self.files.extend(files);
         self.files.sort();
         self.files.dedup();
+    }
+
+    /// The access log's outage, if it cannot be written now.
+    pub(crate) fn unwritten_log(&self) -> Option<UnwrittenLog> {
+        self.access_log.as_ref()?.writer.unwritten().map(UnwrittenLog::from)
     }
 
     pub(crate) fn reopen_log(&self) {

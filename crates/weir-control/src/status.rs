@@ -12,7 +12,7 @@ use weir_config::Diagnostics;
 use weir_engine::acme::{self, AcmeStatus};
 use weir_engine::snapshot::{FilterStatus, Listener, Passing, Serves, Snapshot};
 use weir_filter::directory::Source;
-use weir_telemetry::{Telemetry, timestamp};
+use weir_telemetry::{Telemetry, Unwritten, timestamp};
 use weir_upstream::upstream::discover::dns::Name;
 use weir_upstream::upstream::discover::registry::Registry;
 use weir_upstream::upstream::{Endpoint, Upstream, Why};
@@ -55,6 +55,8 @@ pub struct Status {
     pub pinned: Option<String>,
     /// Why the config runs from memory only, if it could not be saved.
     pub unsaved: Option<String>,
+    /// The access log's outage, if it cannot be written now.
+    pub access_log: Option<UnwrittenLog>,
     /// The change on trial, if any.
     pub trial: Option<TrialStatus>,
     /// Its source, if the config comes from one.
@@ -80,6 +82,25 @@ pub struct Status {
 /// A list of named things as an object, in the order of the config.
 fn by_name<T: Serialize, S: Serializer>(things: &[(String, T)], to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(things.iter().map(|(name, thing)| (name, thing)))
+}
+
+/// An access log that cannot be written now.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub struct UnwrittenLog {
+    /// Where it goes: the file, `stderr`, `stdout` or the syslog server.
+    pub output: String,
+    /// When the first write failed: RFC 3339.
+    pub since: String,
+    /// Lines lost since then.
+    pub lost: u64,
+    /// Why the last write failed.
+    pub error: String,
+}
+
+impl From<Unwritten> for UnwrittenLog {
+    fn from(of: Unwritten) -> Self {
+        Self { output: of.output, since: timestamp(of.since), lost: of.lost, error: of.error }
+    }
 }
 
 /// A source of consumers.

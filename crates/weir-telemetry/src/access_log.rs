@@ -4,9 +4,9 @@
 //! formats lines into its buffer, and hands it over when it is full or on the core's tick. If the thread falls
 //! behind, the lines are dropped and counted.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::error::Result;
 use crate::log;
@@ -42,6 +42,20 @@ pub struct AccessLogWriter {
     telemetry: Arc<Telemetry>,
     way: Way,
     format: Arc<LineFormat>,
+    outage: Arc<Mutex<Option<Unwritten>>>,
+}
+
+/// An output that cannot be written now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unwritten {
+    /// The file, `stderr`, `stdout` or the syslog server.
+    pub output: String,
+    /// When the first write failed.
+    pub since: SystemTime,
+    /// Lines lost since then.
+    pub lost: u64,
+    /// Why the last write failed.
+    pub error: String,
 }
 
 /// Accepts buffers of records that are not lines, such as those of [`LineFormat::otlp`].
@@ -98,9 +112,15 @@ impl AccessLogWriter {
         let counted = Arc::clone(telemetry);
         let shown = output.to_string();
         let mut outage = Outage::default();
+        let now = Arc::new(Mutex::new(None));
+        let (seen, mut fails) = (Arc::clone(&now), false);
         let watch = Box::new(move |outcome: Outcome<'_>| {
-            if let Outcome::Failed(lines, _) = outcome {
+            if let Outcome::Failed(lines, error) = outcome {
                 counted.access_log_failed.fetch_add(lines, Relaxed);
+                fails = true;
+                note(&seen, &shown, lines, error);
+            } else if std::mem::take(&mut fails) {
+                *seen.lock().unwrap_or_else(PoisonError::into_inner) = None;
             }
             let Some(told) = outage.after(outcome, Instant::now()) else { return };
             let Losses { lines, lost, seconds } = told;
@@ -117,12 +137,14 @@ impl AccessLogWriter {
         });
         let rotation = rotation.map(|rotation| (rotation, log::warn as Warn));
         let sink = Sink::start("weir-access-log", output, rotation, WAITING_BUFFERS, watch)?;
-        Ok(Self { telemetry: Arc::clone(telemetry), way: Way::Thread(sink), format: Arc::new(format) })
+        let format = Arc::new(format);
+        Ok(Self { telemetry: Arc::clone(telemetry), way: Way::Thread(sink), format, outage: now })
     }
 
     /// A log whose records `to` accepts; it has no thread of its own.
     pub fn to_records(telemetry: &Arc<Telemetry>, to: Arc<dyn TakesRecords>, format: LineFormat) -> Self {
-        Self { telemetry: Arc::clone(telemetry), way: Way::Records(to), format: Arc::new(format) }
+        let (format, outage) = (Arc::new(format), Arc::default());
+        Self { telemetry: Arc::clone(telemetry), way: Way::Records(to), format, outage }
     }
 
     /// A handle for the core with this index. Only that core may use it.
@@ -150,6 +172,11 @@ impl AccessLogWriter {
     /// Whether it sends records in this format to another component.
     pub fn is_records(&self, format: &LineFormat) -> bool {
         self.way.sink().is_none() && *self.format == *format
+    }
+
+    /// The outage if the last write failed. A collector's outages are counts of its exporter.
+    pub fn unwritten(&self) -> Option<Unwritten> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Reopens the log file after it was moved away (SIGUSR1).
@@ -264,6 +291,17 @@ impl AccessLog {
         }
         self.lines = 0;
     }
+}
+
+/// Notes that `lines` could not be written.
+fn note(outage: &Mutex<Option<Unwritten>>, output: &str, lines: u64, error: &std::io::Error) {
+    let mut outage = outage.lock().unwrap_or_else(PoisonError::into_inner);
+    let outage = outage.get_or_insert_with(|| {
+        let (output, error) = (output.to_owned(), String::new());
+        Unwritten { output, since: SystemTime::now(), lost: 0, error }
+    });
+    outage.lost += lines;
+    outage.error = error.to_string();
 }
 
 /// Marsaglia, *Xorshift RNGs*, 2003. No secret depends on it.

@@ -36,7 +36,7 @@ mod time;
 
 pub use access_log::{
     AccessLog, AccessLogWriter, Computed, Entry, FormatPiece, Header, LineFormat, Redaction, RequestCopy,
-    TakesRecords, Timing, When,
+    TakesRecords, Timing, Unwritten, When,
 };
 pub use cell::{Counter, Gauge, Histogram, HistogramTotals, StatusCounts};
 pub use error::{Error, Result};

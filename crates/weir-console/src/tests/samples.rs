@@ -98,6 +98,7 @@ pub(super) fn status() -> Status {
         }),
         pinned: some_evil(),
         unsaved: some_evil(),
+        access_log: Some(UnwrittenLog { output: evil(), since: evil(), lost: 2, error: evil() }),
         fleet: Some(FleetStatus {
             source: evil(),
             node: evil(),

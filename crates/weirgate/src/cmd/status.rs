@@ -58,6 +58,18 @@ fn of_fleet(fleet: &Value) -> String {
     out
 }
 
+/// Why the access log is not written, and what to do.
+fn unwritten_log(log: &Value) -> String {
+    format!(
+        "THE ACCESS LOG IS NOT WRITTEN: {}: {}; {} lost since {}\n  \
+         free space there, or set `access_log.output`: Weir tries again with the next lines\n",
+        text(log, "output"),
+        text(log, "error"),
+        counted(&log["lost"], "line"),
+        text(log, "since")
+    )
+}
+
 /// The whole page.
 fn page(status: &Value) -> String {
     let mut out = String::new();
@@ -72,6 +84,9 @@ fn page(status: &Value) -> String {
     if let Some(why) = status["unsaved"].as_str() {
         let _ =
             writeln!(out, "THE CONFIG RUNS FROM MEMORY ONLY: it could not be saved: {}", shown(&why.into()));
+    }
+    if !status["access_log"].is_null() {
+        out.push_str(&unwritten_log(&status["access_log"]));
     }
     if !status["fleet"].is_null() {
         let _ = write!(out, "{}", of_fleet(&status["fleet"]));
@@ -329,6 +344,16 @@ mod tests {
             "{page}"
         );
         assert!(page.contains("1 consumer\n"), "{page}");
+    }
+
+    #[test]
+    fn an_access_log_that_is_not_written() {
+        let log = json!({ "output": "/var/log/a", "error": "E\u{1b}", "lost": 1, "since": "S" });
+        let page = page(&json!({ "access_log": log }));
+        assert!(
+            page.contains("\nTHE ACCESS LOG IS NOT WRITTEN: /var/log/a: E; 1 line lost since S\n"),
+            "{page}"
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The gateway's output about itself: the access log and the metrics.
 
 use std::time::Instant;
-use weir_testkit::{Authority, ServerTls, Upstream, Weir, eventually};
+use weir_testkit::{Authority, ServerTls, Upstream, Weir, eventually, run_weir};
 
 use crate::support::{OK_BODY, WEB, config_for};
 
@@ -41,6 +41,12 @@ fn a_full_disk_is_told_with_what_it_cost() {
         metrics.lines().find_map(|line| line.strip_prefix(name)?.parse::<u64>().ok()).unwrap()
     };
     eventually("all are counted", || counted() == LOST);
+    let status = |says: &str| {
+        let said = run_weir(weir.dir(), &["status", "--admin", &weir.admin()]);
+        said.expect_code(0).stdout.contains(says)
+    };
+    let full = format!("THE ACCESS LOG IS NOT WRITTEN: {}: No space left on device", log.display());
+    assert!(status(&full) && status("; 5 lines lost since 20"));
     std::fs::remove_file(&log).unwrap();
     weir.signal(libc::SIGUSR1);
     eventually("the file is there", || log.exists());
@@ -48,6 +54,7 @@ fn a_full_disk_is_told_with_what_it_cost() {
     let again = weir.wait_log("access log is writable again");
     assert_eq!(again.field("lost"), Some("5"));
     let told = weir.logged("access log cannot be written").into_iter().chain([again]);
+    assert!(!status("NOT WRITTEN"));
     let told: u64 = told.map(|line| line.field("lines").unwrap().parse::<u64>().unwrap()).sum();
     assert_eq!((told, counted()), (LOST, LOST));
     let written = std::fs::read_to_string(&log).unwrap();
@@ -425,7 +432,7 @@ fn lines_for_a_syslog_server_by_tls() {
         "listeners: {{ web: {{ address: 127.0.0.1:0 }} }}\nroutes: {{ a: {{ respond: {{}} }} }}\n{section}\n"
     );
     std::fs::write(wrong.path().join("weir.yaml"), text).unwrap();
-    weir_testkit::run_weir(wrong.path(), &["check"]).expect_code(1).expect_text("access_log.syslog.ca");
+    run_weir(wrong.path(), &["check"]).expect_code(1).expect_text("access_log.syslog.ca");
     // After a server hangs up, it is connected again.
     conn.close();
     eventually("a line on a new connection", || {
