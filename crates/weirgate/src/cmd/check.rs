@@ -8,6 +8,7 @@ use clap::Args;
 use std::process::ExitCode;
 use weir_gateway::config::fix::{Fixes, fixes};
 use weir_gateway::config::{Source, load};
+use weir_report::units;
 
 #[derive(Args)]
 pub(super) struct Check {
@@ -80,8 +81,7 @@ impl Check {
                         (c.upstreams.len(), "upstream"),
                         (found.warnings(), "warning"),
                     ];
-                    let counted =
-                        counted.map(|(n, what)| format!("{n} {what}{}", if n == 1 { "" } else { "s" }));
+                    let counted = counted.map(|(n, what)| units::counted(n as u64, what));
                     print(&format!("{name}: good: {}\n", counted.join(", ")));
                 }
             }

@@ -9,6 +9,7 @@ use clap::Args;
 use serde_json::Value;
 use std::fmt::Write;
 use std::process::ExitCode;
+use weir_report::units;
 
 #[derive(Args)]
 pub(super) struct Status {
@@ -296,8 +297,7 @@ fn number(of: &Value, key: &str) -> u64 {
 
 /// A number with its noun: `1 route`, `2 routes`.
 fn counted(number: &Value, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{} {noun}{plural}", shown(number))
+    number.as_u64().map_or_else(|| format!("{} {noun}s", shown(number)), |n| units::counted(n, noun))
 }
 
 fn text(of: &Value, key: &str) -> String {
@@ -389,7 +389,7 @@ mod tests {
         let expected = "\
 Weir 0.1.0: running, up for 1 h 13 min
 config revision f64bd9df9bf8, 2 routes
-2 workers, 12 connections, 40211 requests, 612.4 a second
+2 workers, 12 connections, 40,211 requests, 612.4 a second
 last reload: refused at 2026-03-01T12:00:00.000Z
   error: a
     b[2J
