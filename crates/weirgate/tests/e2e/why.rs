@@ -86,6 +86,19 @@ fn all_taken_out_by_hand() {
 }
 
 #[test]
+fn taken_out_by_hand_only_afterwards() {
+    let (_closed, address) = refusing_address();
+    let weir = Weir::start(&config(&format!("endpoints: [{address}]")));
+    weir.client().get("/").expect_status(502);
+    weir.client().get("/").expect_status(503);
+    last(&weir, "cause=no_healthy_endpoint");
+    let (admin, address) = (weir.admin(), address.to_string());
+    run_weir(weir.dir(), &["endpoint", "out", "up", &address, "--admin", &admin]).expect_code(0);
+    let words = ["each was tried a moment ago", "(`connect_refused`)"];
+    expect(&weir, "no_healthy_endpoint", &words, Some(ENDPOINTS));
+}
+
+#[test]
 fn no_answer_to_a_connect() {
     let (_full, address) = black_hole();
     let weir = Weir::start(&config(&format!("endpoints: [{address}], timeouts: {{ connect: 50ms }}")));
