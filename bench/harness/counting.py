@@ -27,9 +27,9 @@ WAITS = ("epoll_pwait", "epoll_pwait2", "epoll_wait", "futex", "poll", "restart_
 # of a request of a journey. From fresh pages, which are clear, it costs a fifth of that.
 FRESH_PAGES = {"GLIBC_TUNABLES": f"glibc.malloc.mmap_threshold={128 * 1024}"}
 
-# How many times as long the longer run is for Strace. How many upstream connections a run opens is chance: 500 clients
-# opened 75 in one run and 215 in another, at seven system calls each. Divided by 8,000 requests, that made 4.5 to 5.0 of
-# one binary's figure.
+# Strace makes the longer run this many times longer, because the number of upstream connections varies by chance: 500
+# clients opened 75 in one run and 215 in another, at seven system calls each. Divided by 8,000 requests, the figure of
+# one binary varied from 4.5 to 5.0.
 STRETCH = 5
 
 # How often a whole run is counted; the least counts.

@@ -273,8 +273,8 @@ impl Frame<'_> {
         }
         if let Some(log) = &status.access_log {
             all.push(html!(
-                "<p class=\"notice bad\"><b>The access log is not written.</b> <code>{}</code>: {}; {} lost since {}. Free space \
-                 there, or set <code>access_log.output</code>: Weir tries again with the next lines.",
+                "<p class=\"notice bad\"><b>The access log is not written.</b> <code>{}</code>: {}; {} lost since {}. Correct \
+                 that, or set another <code>access_log.output</code>: Weir tries again with the next lines.",
                 log.output,
                 log.error,
                 counted(usize::try_from(log.lost).unwrap_or(usize::MAX), "line"),

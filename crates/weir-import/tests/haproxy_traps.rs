@@ -559,7 +559,7 @@ fn a_path_with_a_query_is_no_path() {
     }
 }
 
-/// The kernel gives clients of IPv4 to the frontend that binds it, and Weir's `[::]` would take them as well.
+/// The kernel gives IPv4 clients to the frontend that binds IPv4, but Weir's `[::]` would take them too.
 #[test]
 fn frontends_of_each_family_are_joined_or_ipv6_is_left_out() {
     let both = |mode: &str, ipv4: &str, ipv6: &str| {
@@ -584,7 +584,7 @@ fn frontends_of_each_family_are_joined_or_ipv6_is_left_out() {
                 text.contains("[refused] bind ") && text.contains("`v4` serves IPv4 at this port"),
                 "{text}"
             );
-            assert!(text.contains("clients of IPv6 cannot connect write the same for both"), "{text}");
+            assert!(text.contains("so IPv6 clients cannot connect use the same lines for"), "{text}");
         }
     }
     // A frontend that reads its own name is not the other one.

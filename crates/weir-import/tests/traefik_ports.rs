@@ -1,4 +1,4 @@
-//! Entry points of Traefik that HTTP and TCP routers share: who gets which connection.
+//! Entry points that HTTP and TCP routers of Traefik share: which router gets which connection.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 

@@ -638,7 +638,7 @@ fn users_are_read_from_a_given_file() {
     assert!(all.contains("ann: { basic_auth: [\"ann:${ANN_PASSWORD_HASH}\"] }"), "{all}");
 }
 
-/// Go listens on both families unless the address is that of one interface.
+/// Go listens on IPv6 and IPv4 unless the address names one interface.
 #[test]
 fn entry_points_take_both_families_as_traefik_does() {
     let fixed = "entryPoints: { a: { address: \":1000\" }, b: { address: \"0.0.0.0:2000\" }, c: { address: \

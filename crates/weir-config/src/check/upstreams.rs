@@ -222,8 +222,8 @@ impl Checker<'_> {
         }
     }
 
-    /// A warning if a gRPC status is listed, but no call may be repeated: a call is a POST. Those of the filters for
-    /// JSON may come as GET.
+    /// Warns of a gRPC status in `on` if no call may be repeated, because calls are POSTs. The filters `connect` and
+    /// `grpc_json` also make calls of GETs, which may be repeated.
     fn retried_calls(&mut self, path: &str, retry: &Retry) {
         let has_gets = || self.filters().any(|f| matches!(f.name.as_str(), "connect" | "grpc_json"));
         if retry.methods == RetryMethods::All || has_gets() {
@@ -233,7 +233,7 @@ impl Checker<'_> {
             let list = format!("{path}.on");
             let at = if self.is_whole(&list, retry.on.len()) { format!("{list}[{index}]") } else { list };
             let message = "gRPC calls are POSTs, which `methods: idempotent` does not repeat";
-            let hint = "add `methods: all` if the services can bear a call twice, or remove this status";
+            let hint = "add `methods: all` if the calls are idempotent, or remove this status";
             self.warn(&at, "never-retried", message, hint);
         }
     }

@@ -75,10 +75,10 @@ pub(super) fn head_of(
     }
 }
 
-/// The target as people write it: `localhost:8080/x` is the URL with `http://`, as curl reads it.
+/// Adds `http://` to a URL that lacks a scheme, such as `localhost:8080/x`, as curl does.
 ///
 /// # Errors
-/// If it could be a URL or a path.
+/// If the target could be either a URL or a path, such as `users/7`.
 pub(super) fn with_scheme<'a>(method: &str, target: &'a str) -> Result<Cow<'a, str>, String> {
     let is_whole = target.starts_with('/') || target.contains("://");
     if is_whole || matches!(target, "" | "*") || method.eq_ignore_ascii_case("connect") {

@@ -297,7 +297,7 @@ pub(super) fn listens_of(text: &str, body: &[Segment], options: &Options, has_tl
     listens(&Address::read(&resolved(text)), &binds, options, has_tls).into_iter().next()
 }
 
-/// The host of a listener's address. Go, and so Caddy, takes both families for `0.0.0.0`, too.
+/// The host of a listener's address. Go, and therefore Caddy, listens on IPv6 and IPv4 for `0.0.0.0` too.
 pub(super) fn host_of(host: &str) -> String {
     match host {
         "" | "0.0.0.0" => "[::]".to_owned(),

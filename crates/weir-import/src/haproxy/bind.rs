@@ -45,7 +45,7 @@ pub(super) fn binds<'a>(proxy: &Proxy<'a>) -> Vec<Bind<'a>> {
         .collect()
 }
 
-/// A listener before it has its name.
+/// A listener without its final name, and the `bind` line that it comes from.
 pub(super) struct Made<'a> {
     wish: String,
     pub(super) listener: Listener,

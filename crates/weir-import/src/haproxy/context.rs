@@ -33,7 +33,7 @@ pub(super) struct Cx<'a, 'l, 't> {
     pub(super) ca_base: String,
     /// Networks whose PROXY headers are believed.
     pub(super) trusted: Vec<String>,
-    /// Ports on which frontends listen for IPv4, with their names.
+    /// Ports on which frontends listen on all IPv4 addresses, each with its frontend.
     pub(super) ipv4_ports: Vec<(u16, &'a str)>,
     /// Names of userlists that were translated.
     pub(super) userlists: HashSet<String>,

@@ -1,7 +1,7 @@
 //! Listeners of both address families at one port.
 //!
-//! HAProxy binds `0.0.0.0:80` and `[::]:80` separately, and the kernel gives IPv4 clients to the first, also where the
-//! second would take them (`v4v6`). Weir's `[::]:80` serves both families, so `weir check` refuses a config with both.
+//! HAProxy binds `0.0.0.0:80` and `[::]:80` separately, and the kernel gives IPv4 clients to the first, even if the
+//! second accepts them too (`v4v6`). Weir's `[::]:80` serves both families, so `weir check` refuses a config with both.
 
 use super::bind::{Made, binds};
 use super::context::Cx;
@@ -27,7 +27,7 @@ fn ports(proxy: &Proxy<'_>, of: fn(&str) -> Option<u16>) -> Vec<u16> {
     addresses.filter_map(|address| of(&address)).collect()
 }
 
-/// Joins a frontend for IPv6 with an earlier or later one for IPv4 at the same port that has the same lines.
+/// Joins each frontend for IPv6 with the one for IPv4 at the same port, if both have the same lines.
 pub(super) fn join_frontends<'a>(cx: &mut Cx<'a, '_, '_>, fronts: &[&Proxy<'a>]) -> Vec<Proxy<'a>> {
     let mut all: Vec<Proxy<'a>> = fronts.iter().map(|proxy| (*proxy).clone()).collect();
     let mut at = 0;
@@ -56,8 +56,8 @@ pub(super) fn join_frontends<'a>(cx: &mut Cx<'a, '_, '_>, fronts: &[&Proxy<'a>])
     all
 }
 
-/// Whether two frontends have the same lines but for `bind`, in the same order, and none that reads which frontend it
-/// stands in (`fe_name`, `%f`), unless for a log.
+/// Whether two frontends have the same lines in the same order, except for `bind`, and no line but `log-format` reads
+/// the name of its frontend (`fe_name`, `%f`).
 fn has_same_lines(a: &Proxy<'_>, b: &Proxy<'_>) -> bool {
     fn lines<'p>(proxy: &'p Proxy<'_>) -> impl Iterator<Item = &'p [String]> {
         proxy.lines.iter().filter(|line| line.key() != "bind").map(|line| &*line.words)
@@ -71,8 +71,8 @@ fn has_same_lines(a: &Proxy<'_>, b: &Proxy<'_>) -> bool {
         && !lines(a).any(|words| !is_log(words) && reads_frontend(words))
 }
 
-/// Joins `0.0.0.0:80` and `[::]:80` of one proxy into `[::]:80` if their settings are the same. Otherwise, and beside
-/// `0.0.0.0:80` of another proxy, `[::]:80` is refused: Weir's would serve IPv4, too.
+/// Joins `0.0.0.0:80` and `[::]:80` of one proxy into `[::]:80` if their settings are the same. Otherwise, or if
+/// another proxy has `0.0.0.0:80`, refuses `[::]:80`, because Weir's would serve IPv4 too.
 pub(super) fn join_listeners(cx: &mut Cx<'_, '_, '_>, proxy: &Proxy<'_>, made: &mut Vec<Made<'_>>) {
     let on_both = |listener: &Listener| {
         let port = ipv4_port(listener.address.as_deref()?)?;
@@ -102,9 +102,9 @@ pub(super) fn join_listeners(cx: &mut Cx<'_, '_, '_>, proxy: &Proxy<'_>, made: &
             true => "its settings differ from those of IPv4 at this port".to_owned(),
             false => format!("`{other}` serves IPv4 at this port, with other lines"),
         };
-        let why = format!("{whose}, but Weir's `[::]:{port}` serves both: left out, so clients of IPv6 cannot connect");
-        let nearest = "write the same for both families and import again, or bind an address of the machine, such as \
-                       `[2001:db8::1]:80`";
+        let why = format!("{whose}, but Weir's `[::]:{port}` serves both: left out, so IPv6 clients cannot connect");
+        let nearest = "use the same lines for IPv4 and IPv6 and import again, or bind an address of the machine, such \
+                       as `[2001:db8::1]:80`";
         cx.ledger.refused(made.line.piece, why, nearest);
         false
     });

@@ -136,7 +136,7 @@ pub(super) fn fronts(model: &Model<'_>, proxy: &Proxy<'_>) -> Vec<(Front, String
     let ipv4: Vec<u16> = others.flat_map(super::families::ipv4_ports).collect();
     for bind in super::bind::binds(proxy) {
         for address in &bind.addresses {
-            // The witnesses come by IPv4, whose clients go to the other frontend.
+            // The witnesses use IPv4, and the kernel gives IPv4 clients to the other frontend.
             if super::families::ipv6_port(address).is_some_and(|port| ipv4.contains(&port)) {
                 continue;
             }

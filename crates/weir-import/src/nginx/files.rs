@@ -112,7 +112,7 @@ pub(super) fn folder(cx: &mut Cx<'_, '_>, scope: &Scope<'_>) -> Result<Folder, S
 pub(super) struct Scripts {
     pub(super) upstream: String,
     pub(super) settings: Map,
-    /// What changes the request for them.
+    /// Filters that change the request before the scripts get it.
     pub(super) filters: Vec<Filter>,
 }
 
@@ -242,8 +242,8 @@ pub(super) fn scripts<'a>(
     Ok(Scripts { upstream, settings, filters })
 }
 
-/// The setting of `rewrite.host` that gives scripts this HTTP_HOST: `$host` or `$host:8080`, which nginx writes in lower
-/// case. The value of another field may be empty, and the host may not.
+/// The setting of `rewrite.host` that gives scripts this HTTP_HOST: `$host` or `$host:8080`, which nginx writes in
+/// lower case. Not for other variables, which may be empty: a host must not be.
 fn new_host(text: &Template) -> Option<String> {
     let is_port = |text: &str| text.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
     let mut host = Template::default();

@@ -248,8 +248,8 @@ fn listen_address(text: &str) -> Result<(String, Option<u16>), String> {
 }
 
 /// Joins `0.0.0.0:80` and `[::]:80` into `[::]:80`. nginx binds them separately; Weir's `[::]:80` serves both families,
-/// so `weir check` refuses a config with both. Of a pair that differs in TLS, HTTP/2 or the PROXY header, that of IPv4
-/// stays. Where nginx binds `[::]` for IPv6 alone, the report says so.
+/// so `weir check` refuses a config with both. If the two differ in TLS, HTTP/2 or the PROXY header, only IPv4 is kept.
+/// The report says where nginx binds `[::]` for IPv6 only.
 pub(super) fn join_families<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>]) {
     let all = || servers.iter().flat_map(|server| &server.listens);
     let ports: BTreeSet<u16> = all().filter_map(|listen| listen.port).collect();
@@ -283,7 +283,7 @@ pub(super) fn join_families<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>])
     }
 }
 
-/// In what the listeners of both families at one port differ: each has TLS, HTTP/2, the PROXY header.
+/// How the listeners of both families at one port differ. Each triple is TLS, HTTP/2, the PROXY header.
 const fn difference(ipv4: (bool, bool, bool), ipv6: (bool, bool, bool)) -> &'static str {
     match () {
         () if ipv4.0 && !ipv6.0 => "IPv4 has TLS (`ssl`) at this port and IPv6 has not",
@@ -293,17 +293,17 @@ const fn difference(ipv4: (bool, bool, bool), ipv6: (bool, bool, bool)) -> &'sta
     }
 }
 
-/// Refuses `[::]` at a port where IPv4 has other settings: Weir's `[::]` would serve IPv4 with them, too.
+/// Refuses `[::]` at a port where IPv4 has other settings, because Weir's `[::]` would serve IPv4 with those of IPv6.
 fn leave_ipv6_out(cx: &mut Cx<'_, '_>, servers: &mut [Server<'_>], port: u16, what: &str) {
     let address = format!("[::]:{port}");
     for server in servers {
         for listen in server.block.own("listen") {
             if listen_address(listen.first()).is_ok_and(|(own, _)| own == address) {
                 let why = format!(
-                    "{what}, but Weir's `{address}` serves both: left out, so clients of IPv6 cannot connect"
+                    "{what}, but Weir's `{address}` serves both: left out, so IPv6 clients cannot connect"
                 );
-                let nearest = "write the same words behind both addresses and import again, or listen on an address of \
-                               the machine, such as `[2001:db8::1]:443`";
+                let nearest = "write the same options in both `listen` lines and import again, or listen on an address \
+                               of the machine, such as `[2001:db8::1]:443`";
                 cx.ledger.refused(listen.piece, why, nearest);
             }
         }

@@ -138,7 +138,7 @@ fn one_server<'a>(
     drafts: &mut Vec<Draft>,
 ) {
     if server.listens.is_empty() {
-        cx.ledger.refused(server.directive.piece, "it has no address that Weir listens on", "listeners");
+        cx.ledger.refused(server.directive.piece, "none of its `listen` lines is taken", "listeners");
         refuse_all(cx, server.directive);
         return;
     }

@@ -13,7 +13,7 @@ use crate::shared::tls as policy;
 use crate::shared::tree::{Fields, Node};
 use crate::yaml::{Map, Value};
 
-/// Said of entry points that name no single address.
+/// The note for entry points that listen on all addresses.
 pub(super) const BOTH_FAMILIES: &str = "listeners: `[::]:PORT` takes IPv6 and IPv4, as Traefik's `:PORT` and \
                                         `0.0.0.0:PORT` do; on a machine without IPv6, write `0.0.0.0:PORT`";
 
@@ -27,7 +27,7 @@ pub(super) struct Listeners {
     closed: Vec<Option<String>>,
     /// The class of each entry point: those of one class serve the same routers in the same way.
     classes: Vec<usize>,
-    /// The hosts of the routers of each entry point with TLS.
+    /// For each entry point, the hosts of its routers with TLS.
     hosts: Vec<TlsHosts>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Listeners {
 #[derive(Clone, Default)]
 pub(super) struct TlsHosts {
     pub(super) named: Vec<String>,
-    /// Whether a router is for any host.
+    /// Whether a router names no host.
     pub(super) has_any: bool,
 }
 
@@ -61,7 +61,7 @@ impl Listeners {
         self.points.iter().any(|(name, is_tls)| *is_tls && class.contains(name))
     }
 
-    /// The hosts of the HTTP routers of an entry point with TLS. Without TLS there are none.
+    /// The hosts of an entry point's HTTP routers; none if it has no TLS.
     pub(super) fn tls_hosts(&self, point: usize) -> TlsHosts {
         self.hosts[point].clone()
     }
@@ -205,8 +205,8 @@ pub(super) fn write(
     Listeners { points: names, members, closed, classes, hosts }
 }
 
-/// Takes HTTP routers without TLS from entry points with a TCP router without TLS: Traefik gives that every connection
-/// without TLS. A TCP router that was refused takes them, too, since nobody knows which.
+/// Takes HTTP routers without TLS off entry points that have a TCP router without TLS, to which Traefik gives every
+/// connection without TLS. Also if that router was refused, because we do not know which connections it takes.
 fn leave_to_tcp(
     cx: &mut Cx<'_, '_>,
     fixed: &mut Fixed<'_>,

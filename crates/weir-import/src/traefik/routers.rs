@@ -43,7 +43,7 @@ pub(super) struct Router<'t> {
 }
 
 impl Router<'_> {
-    /// The statement that a message about its entry points is for.
+    /// The statement that messages about its entry points point at: `entryPoints`, else its rule, else the router.
     pub(super) fn statement(&self) -> Piece {
         let named = self.points.as_ref().map(|(_, piece)| *piece);
         let own = || self.thing.container.map_or(self.thing.piece, |container| container.piece);

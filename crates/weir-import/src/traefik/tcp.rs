@@ -1,9 +1,8 @@
 //! TCP routers: a whole port (`HostSNI(`*`)`) as `listeners.NAME.tcp`, hosts by their name in the handshake as `sni`.
 //!
-//! Traefik chooses between the routers of one entry point in this order. A connection without TLS goes to a TCP router
-//! without `tls`, then to the HTTP routers without. One with TLS goes to the HTTP routers with `tls` if one of them
-//! names its host, then to a TCP router that names it, then to an HTTP router without a host, then to a TCP router for
-//! all. Source: `ServeTCP` of Traefik's TCP router, since 2.7.
+//! Traefik asks the routers of one entry point in this order. Without TLS: a TCP router without `tls`, then the HTTP
+//! routers without `tls`. With TLS: the HTTP routers that name the host, then a TCP router that names it, then an HTTP
+//! router without a host, then a catch-all TCP router. Source: `ServeTCP` of Traefik's TCP router, since 2.7.
 
 use super::cx::{Cx, Kind, list, nothing_else};
 use super::fixed::{Fixed, tls};
@@ -29,7 +28,7 @@ pub(super) struct Router {
 
 /// What a router does.
 struct Route {
-    /// Hosts; none for all.
+    /// Empty for a catch-all router.
     hosts: Vec<String>,
     passes_through: bool,
     service: (String, Piece),
@@ -117,7 +116,7 @@ pub(super) fn write(cx: &mut Cx<'_, '_>, fixed: &Fixed<'_>, listeners: &Listener
     }
 }
 
-/// A router of one port.
+/// A router of the port that is being written.
 struct Mine<'r> {
     router: &'r Router,
     route: &'r Route,
@@ -358,7 +357,7 @@ fn one_port(cx: &mut Cx<'_, '_>, point: &str, address: &str, hosts: &TlsHosts, r
     let otherwise = match (has_http, &*whole) {
         (true, []) => Some(to_http()),
         (false, []) => None,
-        // Hosts of HTTP go there by name, and all others to the router for all.
+        // Hosts of HTTP go to HTTP by name, and all others to the catch-all router.
         (_, [only]) if only.route.more.is_empty() && is_fallback(only, has_http, hosts) => {
             hosts.named.iter().for_each(|host| sni.set(host.clone(), to_http()));
             if only.router.has_tls && only.route.passes_through {
@@ -406,8 +405,8 @@ fn one_port(cx: &mut Cx<'_, '_>, point: &str, address: &str, hosts: &TlsHosts, r
         .add(&wish, Listener { address: Some(address.to_owned()), more, ..Listener::default() });
 }
 
-/// Whether a router for all can have what is for no name. Beside HTTP it has TLS, and each HTTP router names its hosts:
-/// otherwise Traefik gives HTTP a part of the rest.
+/// Whether a catch-all router can get every connection whose name is not listed. Beside HTTP it must have TLS, and each
+/// HTTP router must name its hosts: otherwise Traefik gives some of these connections to HTTP.
 fn is_fallback(mine: &Mine<'_>, has_http: bool, hosts: &TlsHosts) -> bool {
     !has_http || (mine.router.has_tls && !hosts.named.is_empty() && !hosts.has_any)
 }
@@ -425,7 +424,7 @@ fn settings(mine: &Mine<'_>, tls: Option<&Value>) -> Map {
     more
 }
 
-/// Where connections of a router go from a port with several.
+/// Where `sni` or `otherwise` sends the connections of a router.
 fn target(cx: &mut Cx<'_, '_>, point: &str, mine: &Mine<'_>, tls: Option<&Value>) -> Map {
     if mine.route.passes_through || !mine.router.has_tls {
         return bytes_to(mine.upstream);

@@ -62,7 +62,7 @@ fn both_families_share_a_listener() {
     assert!(text.contains("[::]:80") && text.contains("h2") && !text.contains("0.0.0.0"), "{text}");
 }
 
-/// Of two that differ, IPv4 stays, and the report says what to do for IPv6.
+/// If the two differ, the import takes IPv4, and the report says what to do for IPv6.
 #[test]
 fn families_that_differ_leave_ipv6_out() {
     let cases = [
@@ -77,9 +77,9 @@ fn families_that_differ_leave_ipv6_out() {
         ));
         assert!(text.contains("address: 0.0.0.0:443") && !text.contains("address: \"[::]:443\""), "{text}");
         assert!(text.contains("[refused] listen [::]:443") && text.contains(why), "{text}");
-        assert!(text.contains("clients of IPv6 cannot connect write the same words behind both"), "{text}");
+        assert!(text.contains("so IPv6 clients cannot connect write the same options in both"), "{text}");
     }
-    // A server on IPv6 alone has no address then: its routes must not be those of all listeners.
+    // This leaves a server on IPv6 alone without an address: its routes must not go to all listeners.
     let text = imported(
         "server { listen 80; return 200 four; }
          server { listen [::]:80 http2; server_name b.test; return 200 six; }",
@@ -130,7 +130,7 @@ fn scripts_see_the_host_that_nginx_names() {
     }
     let text = told("$http_host");
     assert!(text.contains("[same] fastcgi_param HTTP_HOST $http_host — Weir sets it"), "{text}");
-    // It may be missing: then nginx sends an empty one.
+    // Variables may be empty, and then nginx sends an empty HTTP_HOST.
     for value in ["$http_x_host", "$host$uri", "x$host"] {
         let text = told(value);
         assert!(text.contains("[refused] fastcgi_param") && !text.contains("rewrite"), "{value}: {text}");

@@ -109,7 +109,8 @@ fn plan(r: &Report, out: &mut String) {
     let _ = writeln!(out, "{}", words.join(", "));
 }
 
-/// The connections or users of a run. With a fixed rate, the plan has only their limit.
+/// The connections or users of a run. With a fixed rate the plan has only their limit, so this adds how many were
+/// opened.
 pub(super) fn clients(r: &Report) -> String {
     let limit =
         counted(r.plan.connections, if r.is_journey() || r.source.is_some() { "user" } else { "connection" });

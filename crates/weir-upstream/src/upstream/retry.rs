@@ -210,8 +210,8 @@ impl Retry {
 
 /// How many bytes of a request's body are kept for another attempt.
 ///
-/// Without a policy an idempotent request is repeated after a reset on a new connection too, so its body is kept there
-/// as well.
+/// Without a policy, an idempotent request is repeated after a reset even on a new connection, so its body is kept on
+/// every connection.
 #[inline]
 pub fn kept_body(retry: Option<&Retry>, idempotent: bool, h2: bool) -> Option<usize> {
     let by_policy = retry.filter(|retry| retry.keeps(idempotent)).map(|retry| retry.body);

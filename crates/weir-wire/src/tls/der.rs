@@ -1,5 +1,5 @@
 //! The small part of DER (X.690) that we parse: sequences of elements, and the dates, names and key strength of a
-//! certificate.
+//! certificate. Also recognizes files in DER or PKCS#12 where PEM is expected.
 
 use super::certificate::Validity;
 use rustls::pki_types::CertificateDer;
@@ -28,7 +28,7 @@ pub(super) fn elements(mut list: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     })
 }
 
-/// What a file holds in place of a certificate in PEM, if it is in a binary form that openssl converts.
+/// The error for a file that holds DER or PKCS#12 instead of certificates in PEM, with the command that converts it.
 pub(super) fn instead_of_certificate(file: &[u8]) -> Option<&'static str> {
     match binary(file)? {
         (INTEGER, [3]) => Some(
@@ -42,7 +42,7 @@ pub(super) fn instead_of_certificate(file: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// What a file holds in place of a private key in PEM, as [`instead_of_certificate`].
+/// The same for a private key, as [`instead_of_certificate`].
 pub(super) fn instead_of_key(file: &[u8]) -> Option<&'static str> {
     match binary(file)? {
         (INTEGER, [3]) => Some(
@@ -56,10 +56,10 @@ pub(super) fn instead_of_key(file: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Tag and content of the first element in the sequence that a file in DER is. A certificate begins with a sequence
-/// (RFC 5280 §4.1), PKCS#12 with the version 3 (RFC 7292 §4).
+/// Tag and content of the first element in the outer sequence of a file in DER. That of a certificate is a sequence
+/// (RFC 5280 §4.1), that of PKCS#12 the version 3 (RFC 7292 §4).
 fn binary(file: &[u8]) -> Option<(u8, &[u8])> {
-    // PKCS#12 may be BER, with a length that is not stated.
+    // PKCS#12 may be BER with an indefinite length.
     let inside = match file {
         [SEQUENCE, 0x80, inside @ ..] => inside,
         _ => element(file, SEQUENCE)?.0,

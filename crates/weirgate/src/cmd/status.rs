@@ -63,7 +63,7 @@ fn of_fleet(fleet: &Value) -> String {
 fn unwritten_log(log: &Value) -> String {
     format!(
         "THE ACCESS LOG IS NOT WRITTEN: {}: {}; {} lost since {}\n  \
-         free space there, or set `access_log.output`: Weir tries again with the next lines\n",
+         correct that, or set another `access_log.output`: Weir tries again with the next lines\n",
         text(log, "output"),
         text(log, "error"),
         counted(&log["lost"], "line"),

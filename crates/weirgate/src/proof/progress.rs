@@ -1,4 +1,4 @@
-//! The line of progress of a proof, on a terminal: what is asked, and for how long already.
+//! The progress line of a proof on a terminal: the number of requests and the time so far.
 
 use std::io::IsTerminal as _;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -6,10 +6,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weir_report::units::counted;
 
-/// Time between two drawings.
+/// Time between two updates.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A line that is drawn until this is dropped, which clears it.
+/// Updates the line until it is dropped, then clears it.
 pub(super) struct Progress {
     drawing: Option<(Sender<()>, JoinHandle<()>)>,
 }
@@ -45,7 +45,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         let Some((end, drawing)) = self.drawing.take() else { return };
         drop(end);
-        let _ = drawing.join(); // a line that could not be drawn changes no proof
+        let _ = drawing.join(); // a panic of the drawing thread must not fail the proof
     }
 }
 

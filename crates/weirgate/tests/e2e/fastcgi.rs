@@ -110,7 +110,8 @@ fn what_a_script_learns() {
     }
 }
 
-/// As `fastcgi_param HTTP_HOST $host` of nginx, which `weir import` writes so: in lower case, without the port.
+/// `weir import` writes these filters for nginx's `fastcgi_param HTTP_HOST $host`: in lower case, without the client's
+/// port.
 #[test]
 fn a_rewritten_host_is_that_of_the_script() {
     let upstream = echo();

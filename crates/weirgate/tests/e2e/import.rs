@@ -51,7 +51,7 @@ fn every_sample_passes_check_and_its_own_tests() {
     assert!(count >= 20, "{count} samples");
 }
 
-/// Ports that IPv4 and IPv6, or HTTP and TCP, share in other gateways: `weir check` finds nothing left to refuse.
+/// `weir check` accepts what the import makes of ports that IPv4 and IPv6, or HTTP and TCP, share in other gateways.
 #[test]
 fn shared_ports_pass_check() {
     let dir = tempfile::tempdir().unwrap();
@@ -78,7 +78,7 @@ fn shared_ports_pass_check() {
         import("haproxy", &text, &[listener]);
     }
     import("nginx", "server { listen 8080; listen [::]:8080 http2; return 200 x; }", &["0.0.0.0:8080"]);
-    // Bytes at 5432 and 9443, and at 8443 beside hosts of HTTPS.
+    // TCP alone at 5432 and 9443; below, TCP beside hosts of HTTPS at 8443.
     import(
         "traefik",
         "entryPoints: { web: { address: \":8080\" }, db: { address: \":5432\" }, mq: { address: \":9443\" } }\n\

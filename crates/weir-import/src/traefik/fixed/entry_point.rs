@@ -25,7 +25,7 @@ pub(super) fn entry_point(entry: &Entry, config: &mut Config, ledger: &mut Ledge
             });
             return None;
         }
-        // Go, and so Traefik, takes both families where no single address is named, also for `0.0.0.0`.
+        // Go, and therefore Traefik, listens on IPv6 and IPv4 for an empty host and for `0.0.0.0`.
         let port = plain.strip_prefix(':').or_else(|| plain.strip_prefix("0.0.0.0:"));
         point.address = port.map_or_else(|| plain.to_owned(), |port| format!("[::]:{port}"));
         if port.is_some() {
