@@ -148,7 +148,7 @@ impl Client {
                 let slow = armed == Some(Awaited::RestOfHead);
                 Ok((head, since, if slow { since.elapsed() } else { Duration::ZERO }))
             }
-            (Err(Unread::Broken(_)), Some(head)) if is_tls(head.buffer()) => {
+            (Err(Unread::Broken(_)), Some(head)) if begins_handshake(head.buffer()) => {
                 Err(NoRequest::Refused(head, since(), &error::UNEXPECTED_TLS, None))
             }
             (Err(Unread::Broken(e)), Some(head)) => {
@@ -200,7 +200,7 @@ impl Client {
 
 /// Whether these bytes begin like a TLS handshake: a record of type 22, version 3.x (RFC 9846 §5.1). No head of HTTP
 /// begins with 22, a control character.
-const fn is_tls(first: &[u8]) -> bool {
+const fn begins_handshake(first: &[u8]) -> bool {
     matches!(first, [22] | [22, 3, ..])
 }
 

@@ -225,7 +225,7 @@ impl HeadWait<'_> {
                         return Poll::Ready(Ok(()));
                     }
                     Ok(Progress::Partial) => {}
-                    Err(_) if is_tls(response.buffer()) => {
+                    Err(_) if is_tls_record(response.buffer()) => {
                         upload.detail = Some(cut_detail(SPEAKS_TLS));
                         return Poll::Ready(Err(upstream_failure(&error::UPSTREAM_TLS)));
                     }
@@ -285,7 +285,7 @@ const SPEAKS_TLS: &str =
 
 /// Whether these bytes are a TLS record instead of a response: an alert, with which a TLS server answers what it
 /// cannot read, or a handshake.
-fn is_tls(bytes: &[u8]) -> bool {
+fn is_tls_record(bytes: &[u8]) -> bool {
     matches!(bytes, [21 | 22, 3, ..])
 }
 
