@@ -605,3 +605,20 @@ fn frontends_of_each_family_are_joined_or_ipv6_is_left_out() {
     let text = both("http", &to(":::80 v6only", "b1"), "bind :81");
     assert!(text.contains("[changed] bind :::80 v6only — HAProxy takes IPv6 only here"), "{text}");
 }
+
+/// `[::]` takes the clients of one IPv4 address, too, so a frontend for IPv6 alone must not take those of a guarded one.
+#[test]
+fn an_open_frontend_of_ipv6_does_not_take_clients_of_a_guarded_one() {
+    for ipv6 in ["[::]:443 v6only", "[::0]:443 v6only", "::0:443", "[0:0:0:0:0:0:0:0]:443"] {
+        for ipv4 in [":443", "10.0.0.1:443"] {
+            let text = imported(&format!(
+                "defaults\n mode http\n timeout client 30s\n timeout server 30s\nfrontend six\n bind {ipv6}\n \
+                 default_backend b2\nfrontend four\n bind {ipv4}\n http-request deny unless {{ src 10.0.0.0/8 }}\n \
+                 default_backend b1\n{BACKENDS}"
+            ));
+            assert!(!text.contains("address: \"[::"), "{ipv6} {ipv4}\n{text}");
+            assert!(text.contains("10.0.0.0/8") && text.contains("[refused] bind "), "{ipv6} {ipv4}\n{text}");
+            assert!(text.contains("`four` serves IPv4 at this port"), "{ipv6} {ipv4}\n{text}");
+        }
+    }
+}

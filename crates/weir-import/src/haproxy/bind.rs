@@ -109,6 +109,8 @@ fn addresses(text: &str) -> Result<Vec<String>, String> {
     let host = match host {
         "" | "*" if is_v6 => "[::]".to_owned(),
         "" | "*" | "0.0.0.0" => "0.0.0.0".to_owned(),
+        // `::0`, too: where it stands beside IPv4 must be seen.
+        host if is_any_ipv6(host) => "[::]".to_owned(),
         host if host.starts_with('[') => host.to_owned(),
         "localhost" => "127.0.0.1".to_owned(),
         host if host.contains(':') => format!("[{host}]"),
@@ -124,6 +126,11 @@ fn addresses(text: &str) -> Result<Vec<String>, String> {
         return Err(format!("`{ports}` is a range of more than {MAX_PORTS} ports"));
     }
     Ok((from..=to).map(|port| format!("{host}:{port}")).collect())
+}
+
+fn is_any_ipv6(host: &str) -> bool {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    bare.parse::<std::net::Ipv6Addr>().is_ok_and(|address| address.is_unspecified())
 }
 
 /// The listeners of a proxy, by name. `is_http` says which settings they have.

@@ -7,6 +7,7 @@ use super::bind::{Made, binds};
 use super::context::Cx;
 use super::model::Proxy;
 use crate::config::Listener;
+use std::net::SocketAddrV4;
 
 /// The port of `[::]:80`.
 pub(super) fn ipv6_port(address: &str) -> Option<u16> {
@@ -51,8 +52,12 @@ pub(super) fn join_frontends<'a>(cx: &mut Cx<'a, '_, '_>, fronts: &[&Proxy<'a>])
         }
         twin.lines.extend(gone.all("bind"));
     }
-    cx.ipv4_ports =
-        all.iter().flat_map(|proxy| ipv4_ports(proxy).into_iter().map(|port| (port, proxy.name))).collect();
+    // Of one address, too: left to `[::]`, its clients would get the lines of that frontend.
+    let any_ipv4 = |address: &str| Some(address.parse::<SocketAddrV4>().ok()?.port());
+    cx.ipv4_ports = all
+        .iter()
+        .flat_map(|proxy| ports(proxy, any_ipv4).into_iter().map(|port| (port, proxy.name)))
+        .collect();
     all
 }
 

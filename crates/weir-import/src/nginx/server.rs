@@ -8,6 +8,7 @@ use crate::shared::regex::{Searching, Subject};
 use crate::shared::units::{duration, read_duration};
 use crate::yaml::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddrV4;
 use std::rc::Rc;
 
 /// A block `server`.
@@ -266,9 +267,22 @@ pub(super) fn join_families<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>])
     for port in ports {
         let (ipv4, ipv6) = (options(&format!("0.0.0.0:{port}")), options(&format!("[::]:{port}")));
         if ipv4.is_some() && ipv4 == ipv6 {
-            joined.insert(port);
+            // Joined, the first of the two would have both families, whoever the other keeps out.
+            let (of_ipv4, of_ipv6) =
+                (owners(servers, &format!("0.0.0.0:{port}")), owners(servers, &format!("[::]:{port}")));
+            if of_ipv4.iter().any(|(host, at)| of_ipv6.get(host).is_some_and(|other| other != at)) {
+                apart.push((port, "a name has one server for IPv4 and another for IPv6 at this port"));
+            } else {
+                joined.insert(port);
+            }
         } else if let Some(ipv6) = ipv6 {
+            let is_of_one =
+                |listen: &Listen| listen.port == Some(port) && listen.address.parse::<SocketAddrV4>().is_ok();
             match ipv4 {
+                // Left to `[::]`, clients of that address would get the servers of IPv6.
+                None if all().any(is_of_one) => {
+                    apart.push((port, "a server listens on one address of IPv4 at this port"));
+                }
                 None => _ = only_ipv6.insert(format!("[::]:{port}")),
                 Some(ipv4) => apart.push((port, difference(ipv4, ipv6))),
             }
@@ -281,6 +295,19 @@ pub(super) fn join_families<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>])
     for port in joined {
         join(cx, servers, &format!("0.0.0.0:{port}"), &format!("[::]:{port}"));
     }
+}
+
+/// The server of each name on an address, by index: the first.
+fn owners<'s>(servers: &'s [Server<'_>], address: &str) -> BTreeMap<&'s str, usize> {
+    let mut found = BTreeMap::new();
+    for (at, server) in servers.iter().enumerate() {
+        if server.listens.iter().any(|listen| listen.address == address) {
+            for host in &server.hosts {
+                found.entry(host.as_str()).or_insert(at);
+            }
+        }
+    }
+    found
 }
 
 /// How the listeners of both families at one port differ. Each triple is TLS, HTTP/2, the PROXY header.

@@ -87,6 +87,27 @@ fn families_that_differ_leave_ipv6_out() {
     assert!(text.contains("[refused] server") && !text.contains("body: six"), "{text}");
 }
 
+/// Joined, the first server of a name would take the clients of both families.
+#[test]
+fn a_name_with_a_server_for_each_family_keeps_that_of_ipv4() {
+    let guarded = "allow 10.0.0.0/8; deny all; return 200 guarded;";
+    for (ipv6, ipv4) in [("[::]:80", "80"), ("[::]:80", "10.0.0.1:80")] {
+        let text = imported(&format!(
+            "server {{ listen {ipv6}; server_name a.test; return 200 open; }}
+             server {{ listen {ipv4}; server_name a.test; {guarded} }}"
+        ));
+        assert!(!text.contains("address: \"[::]") && !text.contains("body: open"), "{text}");
+        assert!(text.contains("[refused] listen [::]:80") && text.contains("body: guarded"), "{text}");
+    }
+    // Other names do not matter, and neither does a second server that nginx ignores.
+    let text = imported(
+        "server { listen 80; listen [::]:80; server_name a.test; return 200 a; }
+         server { listen 80; server_name b.test; return 200 b; }
+         server { listen [::]:80; server_name c.test a.test; return 200 c; }",
+    );
+    assert!(text.contains("address: \"[::]:80\"") && !text.contains("[refused]"), "{text}");
+}
+
 /// Whoever binds IPv6 alone may rely on it to keep clients of IPv4 out.
 #[test]
 fn a_server_for_ipv6_alone_is_told_to_take_both() {
