@@ -174,3 +174,58 @@ fn a_tcp_router_without_entry_points_is_on_the_default_ones() {
     let all = listeners(&import);
     assert!(all.contains(":1000\"") && !all.contains(":2000"), "{all}");
 }
+
+#[test]
+fn a_tcp_router_that_asks_for_certificates_is_refused() {
+    const OPTIONS: &str = "tls:\n  options:\n    NAME: { clientAuth: { caFiles: [ca.pem], clientAuthType: \
+                           RequireAndVerifyClientCert } }\n";
+    let with = |options: &str, http: &str, tcp: &str| {
+        let dynamic =
+            format!("{ROUTERS}  routers: {{ {http} }}\n{SERVICES}  routers: {{ {tcp} }}\n{options}");
+        let fixed = "entryPoints:\n  secure: { address: \":443\" }\n";
+        let memory = Memory::of(&[("traefik.yml", fixed), ("dynamic.yml", &dynamic)]);
+        let names = ["traefik.yml".to_owned(), "dynamic.yml".to_owned()];
+        weir_import::import(weir_import::system("traefik").unwrap(), &memory, &names).unwrap()
+    };
+    let router = |tls: &str| {
+        format!("t: {{ rule: HostSNI(`t.test`), entryPoints: [secure], service: db, tls: {{ {tls} }} }}")
+    };
+    let https = "r: { rule: Host(`a.test`), entryPoints: [secure], service: s, tls: { options: strict } }";
+    let (default, strict) = (OPTIONS.replace("NAME", "default"), OPTIONS.replace("NAME", "strict"));
+    for (options, tls) in [(&default, ""), (&strict, "options: strict"), (&strict, "options: strict@file")] {
+        let import = with(options, "", &router(tls));
+        says(&import, "", "refused", "its clients need a certificate");
+        assert!(!import.to_text().contains("upstream: db"), "{}", import.to_text());
+    }
+    says(&with("", "", &router("options: lost")), "options", "refused", "`lost` is not in the files");
+    // Traefik does not end the TLS of what it passes through.
+    refuses_nothing(&with(&default, "", &router("passthrough: true")));
+    // The HTTP routers of the port may ask for one.
+    let beside = with(&strict, https, &router(""));
+    refuses_nothing(&beside);
+    let all = listeners(&beside);
+    assert_eq!(all.matches("client_auth").count(), 1, "{all}");
+}
+
+#[test]
+fn of_tcp_routers_for_one_name_the_priority_decides() {
+    let router = |name: &str, service: &str, more: &str| {
+        format!(
+            "{name}: {{ rule: HostSNI(`a.test`), entryPoints: [secure], service: {service}, {more} tls: {{ passthrough: true }} }}"
+        )
+    };
+    let tcp = format!("{}, {}", router("t", "db", "priority: 1000,"), router("u", "mq", "priority: 2,"));
+    let import = import("secure=:443", "", &tcp);
+    let all = listeners(&import);
+    assert!(all.contains("a.test: { upstream: db") && !all.contains("mq"), "{all}");
+    says(&import, "HostSNI", "changed", "`a.test` belongs to a TCP router that Traefik asks before this one");
+}
+
+#[test]
+fn an_address_of_ipv6_leaves_ipv4_to_the_others() {
+    let http = "r: { rule: Host(`a.test`), service: s }";
+    let import = import("web=:80 inner=[2001:db8::5]:80", http, "");
+    let all = listeners(&import);
+    assert!(all.contains("0.0.0.0:80") && all.contains("[2001:db8::5]:80"), "{all}");
+    says(&import, "web", "changed", "IPv4 only: another entry point has one address of IPv6 at this port");
+}

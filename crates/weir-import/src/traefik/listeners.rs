@@ -12,6 +12,7 @@ use crate::ledger::Piece;
 use crate::shared::tls as policy;
 use crate::shared::tree::{Fields, Node};
 use crate::yaml::{Map, Value};
+use std::net::SocketAddrV6;
 
 /// The note for entry points that listen on all addresses.
 pub(super) const BOTH_FAMILIES: &str = "listeners: `[::]:PORT` takes IPv6 and IPv4, as Traefik's `:PORT` and \
@@ -37,6 +38,14 @@ pub(super) struct TlsHosts {
     pub(super) named: Vec<String>,
     /// Whether a router names no host.
     pub(super) has_any: bool,
+}
+
+impl TlsHosts {
+    /// Whether an HTTP router names this host, or a wildcard of its one label.
+    pub(super) fn has(&self, host: &str) -> bool {
+        let wildcard = host.split_once('.').map(|(_, rest)| format!("*.{rest}"));
+        self.named.iter().any(|named| named == host || Some(named) == wildcard.as_ref())
+    }
 }
 
 impl Listeners {
@@ -119,6 +128,7 @@ pub(super) fn write(
     routers: &[Router<'_>],
     tcp: &[tcp::Router],
 ) -> Listeners {
+    keep_single_addresses(cx, fixed);
     let mut wanted: Vec<Vec<usize>> = routers.iter().map(|router| wanted(cx, fixed, router)).collect();
     leave_to_tcp(cx, fixed, routers, &mut wanted, tcp);
     let has_default = |point: &EntryPoint| point.tls.is_some();
@@ -203,6 +213,24 @@ pub(super) fn write(
         cx.ledger.left_out(resolver.piece, "no router uses it");
     }
     Listeners { points: names, members, closed, classes, hosts }
+}
+
+/// Leaves `[::]:PORT` to IPv4 beside an entry point on one address of IPv6: Weir cannot have both.
+fn keep_single_addresses(cx: &mut Cx<'_, '_>, fixed: &mut Fixed<'_>) {
+    let single = |point: &EntryPoint| {
+        let address = point.address.parse::<SocketAddrV6>().ok()?;
+        (!address.ip().is_unspecified()).then_some(address.port())
+    };
+    let taken: Vec<u16> = fixed.points.iter().filter_map(single).collect();
+    for point in &mut fixed.points {
+        let port = point.address.strip_prefix("[::]:").and_then(|port| port.parse::<u16>().ok());
+        let Some(port) = port.filter(|port| taken.contains(port)) else { continue };
+        point.address = format!("0.0.0.0:{port}");
+        if let Some(piece) = point.piece {
+            let why = "IPv4 only: another entry point has one address of IPv6 at this port";
+            cx.ledger.changed(piece, why);
+        }
+    }
 }
 
 /// Takes HTTP routers without TLS off entry points that have a TCP router without TLS, to which Traefik gives every

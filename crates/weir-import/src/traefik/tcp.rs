@@ -5,7 +5,7 @@
 //! router without a host, then a catch-all TCP router. Source: `ServeTCP` of Traefik's TCP router, since 2.7.
 
 use super::cx::{Cx, Kind, list, nothing_else};
-use super::fixed::{Fixed, tls};
+use super::fixed::{Fixed, Tls, tls};
 use super::listeners::{Listeners, TlsHosts};
 use super::rule::{Syntax, branches};
 use crate::config::{Endpoint, Listener, Upstream, name_of};
@@ -13,6 +13,7 @@ use crate::ledger::Piece;
 use crate::shared::networks::network;
 use crate::shared::tree::{Fields, Node};
 use crate::yaml::{Map, Value};
+use std::cmp::Reverse;
 
 /// A TCP router as read.
 pub(super) struct Router {
@@ -33,6 +34,8 @@ struct Route {
     passes_through: bool,
     service: (String, Piece),
     provider: &'static str,
+    /// The greatest is asked first: the length of the rule, unless it is given.
+    priority: i64,
     /// Settings of a listener of its own.
     more: Map,
 }
@@ -72,8 +75,11 @@ pub(super) fn read(cx: &mut Cx<'_, '_>, fixed: &Fixed<'_>) -> Vec<Router> {
             piece: thing.piece,
             route: None,
         };
-        let passes_through = tls.is_some_and(|tls| tls.passthrough);
-        match route(cx, fields, &mut router, thing.provider, passes_through) {
+        let passes_through = tls.as_ref().is_some_and(|tls| tls.passthrough);
+        let made = route(cx, fields, &mut router, thing.provider, passes_through);
+        // Traefik does not end the TLS of what it passes through, so options change nothing there.
+        let ended = tls.filter(|_| !passes_through);
+        match made.and_then(|route| check_options(cx, &router, ended.as_ref()).map(|()| route)) {
             Ok(route) => router.route = Some(route),
             Err((why, piece)) => {
                 cx.ledger.refused(piece, why, "listeners.NAME.tcp or listeners.NAME.sni");
@@ -136,8 +142,13 @@ fn route(
     let (rule, piece) = fields.text("rule", cx.ledger).ok_or(("a router without a rule".to_owned(), own))?;
     let service = fields.text("service", cx.ledger);
     let middlewares = list(&mut fields, "middlewares", cx.ledger);
+    let mut priority = i64::try_from(rule.len()).unwrap_or(i64::MAX);
     if let Some(entry) = fields.entry("priority") {
-        cx.ledger.by_itself(entry.piece, "an exact name wins, then the longest wildcard, then `otherwise`");
+        let given = entry.node.as_text().and_then(|text| text.parse::<i64>().ok());
+        priority = given.filter(|given| *given != 0).unwrap_or(priority);
+        let why = "of routers for one name it decides; otherwise an exact name wins, then the longest wildcard, then \
+                   `otherwise`";
+        cx.ledger.changed(entry.piece, why);
     }
     if let Some(entry) = fields.entry("ruleSyntax") {
         cx.ledger.same(entry.piece);
@@ -182,8 +193,35 @@ fn route(
         passes_through,
         service: (service, service_piece),
         provider,
+        priority,
         more,
     })
+}
+
+/// Refuses a router whose clients need a certificate: its listener would let in all others, too. Without a name, the
+/// options `default` count.
+fn check_options(cx: &mut Cx<'_, '_>, router: &Router, tls: Option<&Tls>) -> Result<(), Failed> {
+    let Some(tls) = tls else { return Ok(()) };
+    let named = tls.options.as_ref().map_or("default", |(name, _)| name.as_str());
+    let name = named.split('@').next().unwrap_or_default();
+    let piece = tls.options.as_ref().map_or(router.piece, |(_, piece)| *piece);
+    let found = cx.things.of(Kind::Options).iter().find(|thing| thing.name == name);
+    let asks = found.is_some_and(|thing| {
+        let map = thing.node.as_map().unwrap_or_default();
+        map.iter().any(|entry| entry.key.eq_ignore_ascii_case("clientAuth"))
+    });
+    match (found, &tls.options) {
+        _ if asks => {
+            let why = format!("its clients need a certificate, as the TLS options `{name}` say");
+            Err((why, piece))
+        }
+        (None, Some(_)) if name != "default" => Err((format!("`{named}` is not in the files"), piece)),
+        (_, Some(_)) => {
+            cx.ledger.changed(piece, "it has the options of the HTTP routers of its port, or Weir's own");
+            Ok(())
+        }
+        (_, None) => Ok(()),
+    }
 }
 
 fn middleware(
@@ -323,7 +361,8 @@ fn one_port(cx: &mut Cx<'_, '_>, point: &str, address: &str, hosts: &TlsHosts, r
     let (has_http, tls) = (http.is_some(), http.and_then(|http| http.more.get("tls").cloned()));
     let tls = tls.as_ref();
     let whole: Vec<&Mine<'_>> = routers.iter().filter(|mine| mine.route.hosts.is_empty()).collect();
-    let named: Vec<&Mine<'_>> = routers.iter().filter(|mine| !mine.route.hosts.is_empty()).collect();
+    let mut named: Vec<&Mine<'_>> = routers.iter().filter(|mine| !mine.route.hosts.is_empty()).collect();
+    named.sort_by_key(|mine| Reverse(mine.route.priority));
     if let (false, [only], []) = (has_http, &*whole, &*named) {
         let more = settings(only, None);
         cx.config
@@ -342,7 +381,7 @@ fn one_port(cx: &mut Cx<'_, '_>, point: &str, address: &str, hosts: &TlsHosts, r
             continue;
         }
         let (ours, theirs): (Vec<&String>, Vec<&String>) =
-            mine.route.hosts.iter().partition(|host| !hosts.named.contains(host));
+            mine.route.hosts.iter().partition(|host| !hosts.has(host));
         for host in theirs {
             let why = format!("`{host}` belongs to an HTTP router with TLS, which Traefik asks first");
             cx.ledger.changed(mine.router.piece, why);
@@ -350,8 +389,17 @@ fn one_port(cx: &mut Cx<'_, '_>, point: &str, address: &str, hosts: &TlsHosts, r
         if ours.is_empty() {
             continue;
         }
+        let (taken, free): (Vec<&String>, Vec<&String>) =
+            ours.into_iter().partition(|host| sni.get(host).is_some());
+        for host in taken {
+            let why = format!("`{host}` belongs to a TCP router that Traefik asks before this one");
+            cx.ledger.changed(mine.router.piece, why);
+        }
+        if free.is_empty() {
+            continue;
+        }
         let target = target(cx, point, mine, tls);
-        ours.into_iter().for_each(|host| sni.set(host.clone(), target.clone()));
+        free.into_iter().for_each(|host| sni.set(host.clone(), target.clone()));
     }
     let to_http = || Map::new().with("listener", name.clone());
     let otherwise = match (has_http, &*whole) {
@@ -418,7 +466,12 @@ fn settings(mine: &Mine<'_>, tls: Option<&Value>) -> Map {
         let pair =
             Map::new().with("cert", "/etc/weir/certs/default.pem").with("key", "/etc/weir/certs/default.key");
         let usual = || Map::new().with("certificates", vec![pair]).into();
-        more.set("tls", tls.cloned().unwrap_or_else(usual));
+        let mut tls = tls.cloned().unwrap_or_else(usual);
+        if let Value::Map(tls) = &mut tls {
+            // It is of the options of the HTTP routers. A TCP router that asks for certificates was refused.
+            tls.remove("client_auth");
+        }
+        more.set("tls", tls);
     }
     more.set("tcp", bytes_to(mine.upstream));
     more
