@@ -452,6 +452,16 @@ fn secrets_leave_the_files_that_anybody_reads() {
     }
 }
 
+/// `weir check` refuses the later of two listeners that share a port: the public sites stay.
+#[test]
+fn a_listener_for_all_addresses_is_written_before_one_address() {
+    let text = imported(
+        "http://a.test {\nbind 127.0.0.1\nrespond internal\n}\nhttp://b.test {\nrespond public\n}\n",
+    );
+    let at = |address: &str| text.find(&format!("address: {address}")).unwrap();
+    assert!(at("\"[::]:80\"") < at("127.0.0.1:80"), "{text}");
+}
+
 #[test]
 fn json_is_read_as_the_same() {
     let json = r#"{"apps":{"http":{"servers":{"srv0":{"listen":[":80"],"routes":[

@@ -124,7 +124,8 @@ fn is_json(file: &SourceFile) -> bool {
 
 fn translate(adapted: &Adapted, config: &mut Config, ledger: &mut Ledger) {
     let mut listens: Vec<Listen> = adapted.servers.iter().flat_map(|server| server.listens.clone()).collect();
-    listens.sort();
+    // Those for all addresses first: where `weir check` refuses another beside one, the public sites stay.
+    listens.sort_by_key(|listen| (!listen.address.starts_with("[::]:"), listen.clone()));
     listens.dedup();
     let names = adapted.plan.listeners(&listens, config);
     if listens.iter().any(|listen| listen.address.starts_with("[::]:")) {
