@@ -80,7 +80,10 @@ pub(super) fn head_of(
 /// # Errors
 /// If the target could be either a URL or a path, such as `users/7`.
 pub(super) fn with_scheme<'a>(method: &str, target: &'a str) -> Result<Cow<'a, str>, String> {
-    let is_whole = target.starts_with('/') || target.contains("://");
+    // Behind the host, `://` is part of the path or the query.
+    let is_scheme = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let has_scheme = target.split_once("://").is_some_and(|(scheme, _)| is_scheme(scheme));
+    let is_whole = target.starts_with('/') || has_scheme;
     if is_whole || matches!(target, "" | "*") || method.eq_ignore_ascii_case("connect") {
         return Ok(target.into());
     }
@@ -113,6 +116,7 @@ mod tests {
         for (target, url) in [
             ("localhost:8080/x", "http://localhost:8080/x"),
             ("localhost?q=/", "http://localhost?q=/"),
+            ("localhost/x?to=http://b", "http://localhost/x?to=http://b"),
             ("api.example.com", "http://api.example.com"),
             ("[::1]:80/x", "http://[::1]:80/x"),
             ("https://a/x", "https://a/x"),
