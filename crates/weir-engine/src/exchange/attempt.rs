@@ -443,6 +443,7 @@ impl Exchange<'_> {
         let expects_continue = self.head.expects_continue();
         let idempotent = self.head.method().is_idempotent();
         let keeps = spec.retry.as_ref().is_some_and(|retry| retry.keeps(idempotent));
+        let may_repeat = connection.reused || spec.hedge.is_some() || active.has_others();
         let relay = &mut connection.relay;
         match (self.unsent.take(), whole) {
             (before, None) if kind != BodyKind::Empty && self.is_spooled() => {
@@ -467,7 +468,7 @@ impl Exchange<'_> {
             }
             (None, _) => {
                 *relay = Relay::new(kind, framing, out);
-                if let Some(bytes) = kept_body(spec.retry.as_ref(), idempotent, h2) {
+                if let Some(bytes) = kept_body(spec.retry.as_ref(), idempotent, h2, may_repeat) {
                     relay.keep(bytes);
                 }
                 let mut watch = BodyWatch::new(&self.local, &self.ran, self.cx.as_mut(), 0);

@@ -186,6 +186,12 @@ impl Active {
         self.index
     }
 
+    /// Whether its upstream has other endpoints.
+    #[inline]
+    pub fn has_others(&self) -> bool {
+        self.endpoints.len() > 1
+    }
+
     /// Starts measuring the endpoint's latency, if its balancer asks for it. `is_whole` says that the whole request
     /// is ready to be sent.
     pub fn measure(&self, began: impl FnOnce() -> Instant, is_whole: bool) -> Option<Measurement> {

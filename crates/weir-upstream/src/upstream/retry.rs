@@ -208,14 +208,12 @@ impl Retry {
     }
 }
 
-/// How many bytes of a request's body are kept for another attempt.
-///
-/// Without a policy, an idempotent request is repeated after a reset even on a new connection, so its body is kept on
-/// every connection.
+/// How many bytes of a request's body are kept for another attempt. `may_repeat` says that the request could be sent
+/// again without a policy: by a hedge, after a race, or to another endpoint.
 #[inline]
-pub fn kept_body(retry: Option<&Retry>, idempotent: bool, h2: bool) -> Option<usize> {
+pub fn kept_body(retry: Option<&Retry>, idempotent: bool, h2: bool, may_repeat: bool) -> Option<usize> {
     let by_policy = retry.filter(|retry| retry.keeps(idempotent)).map(|retry| retry.body);
-    by_policy.or((h2 || idempotent).then_some(KEPT_BYTES))
+    by_policy.or((h2 || (idempotent && may_repeat)).then_some(KEPT_BYTES))
 }
 
 // === impl Failed ===

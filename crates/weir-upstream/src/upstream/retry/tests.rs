@@ -237,14 +237,15 @@ fn facts_tell_races_from_faults() {
 #[test]
 fn bodies_are_kept_for_what_may_be_repeated() {
     let all = Retry { all_methods: true, ..retry() };
-    for (retry, idempotent, h2, kept) in [
-        (None, true, false, Some(KEPT_BYTES)),
-        (None, false, false, None),
-        (None, false, true, Some(KEPT_BYTES)),
-        (Some(&retry()), true, false, Some(1024)),
-        (Some(&retry()), false, false, None),
-        (Some(&all), false, false, Some(1024)),
+    for (retry, idempotent, h2, may_repeat, kept) in [
+        (None, true, false, false, None),
+        (None, true, false, true, Some(KEPT_BYTES)),
+        (None, false, false, true, None),
+        (None, false, true, false, Some(KEPT_BYTES)),
+        (Some(&retry()), true, false, false, Some(1024)),
+        (Some(&retry()), false, false, true, None),
+        (Some(&all), false, false, false, Some(1024)),
     ] {
-        assert_eq!(kept_body(retry, idempotent, h2), kept, "{idempotent} {h2}");
+        assert_eq!(kept_body(retry, idempotent, h2, may_repeat), kept, "{idempotent} {h2} {may_repeat}");
     }
 }
