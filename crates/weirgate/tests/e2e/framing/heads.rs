@@ -2,7 +2,9 @@
 
 use weir_testkit::{Upstream, Weir, table};
 
-use crate::cause::{BAD_FRAMING, BAD_HEAD, BAD_HOST, BAD_PATH, BAD_TARGET, Cause, METHOD_REFUSED, VERSION};
+use crate::cause::{
+    BAD_FRAMING, BAD_HEAD, BAD_HOST, BAD_PATH, BAD_TARGET, Cause, METHOD_REFUSED, UNEXPECTED_TLS, VERSION,
+};
 use crate::support::OK;
 
 /// What is wrong, the bytes, and the cause.
@@ -52,7 +54,7 @@ const REQUEST_LINES: &[Row] = &[
     ("version 0.9", b"GET / HTTP/0.9\r\nHost: h\r\n\r\n", VERSION),
     ("TRACE", b"TRACE / HTTP/1.1\r\nHost: h\r\n\r\n", METHOD_REFUSED),
     ("CONNECT", b"CONNECT h:443 HTTP/1.1\r\nHost: h:443\r\n\r\n", METHOD_REFUSED),
-    ("not HTTP at all: TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", BAD_HEAD),
+    ("not HTTP at all: TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", UNEXPECTED_TLS),
     ("not HTTP at all: SSH", b"SSH-2.0-OpenSSH_9.6\r\n\r\n", BAD_HEAD),
 ];
 
