@@ -83,6 +83,7 @@ fn started(out: &Path, upstream: &Upstream) -> Weir {
                 let mut text = fs::read_to_string(&file).unwrap();
                 for port in ["80", "8000", "8443", "9080", "9443", "443"] {
                     text = text.replace(&format!("0.0.0.0:{port} "), "127.0.0.1:0 ");
+                    text = text.replace(&format!("\"[::]:{port}\""), "127.0.0.1:0");
                 }
                 // The address of every upstream of the sources.
                 text = text.replace("10.1.1.1:80", &upstream.address().to_string());
