@@ -125,13 +125,19 @@ impl Weir {
 
     #[track_caller]
     fn run(command: &mut Command, dir: TempDir) -> Self {
-        let mut child = spawn(command);
-        let (stdout, stderr) = outputs(&mut child);
-        let weir = Self { child, dir, stdout, stderr, successors: Mutex::default() };
-        if weir.stderr.wait_for(START_DEADLINE, |text| find(text, "ready")).is_none() {
-            panic!("weir did not become ready:\n{}", weir.stderr());
+        let mut tries = 1..PORT_TRIES;
+        loop {
+            let mut child = spawn(command);
+            let (stdout, stderr) = outputs(&mut child);
+            let is_ready = stderr.wait_for(START_DEADLINE, |text| find(text, "ready")).is_some();
+            if !is_ready && is_port_of_another_test(&stderr.text()) && tries.next().is_some() {
+                child.wait().unwrap();
+                continue;
+            }
+            let weir = Self { child, dir, stdout, stderr, successors: Mutex::default() };
+            assert!(is_ready, "weir did not become ready:\n{}", weir.stderr());
+            return weir;
         }
-        weir
     }
 
     // === Addresses and clients ===
@@ -418,6 +424,9 @@ pub fn install(path: &Path) {
 /// compiles for more than 10 s where the tests are not optimized and the machine is busy.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
+/// How often a gateway is started if another test has its UDP port.
+const PORT_TRIES: u32 = 3;
+
 /// Timeout of a command: some measure for seconds, on a machine that runs other tests at the same time.
 const RUN_DEADLINE: Duration = Duration::from_secs(90);
 
@@ -492,6 +501,12 @@ fn outputs(child: &mut Child) -> (Output, Output) {
     let stdout = child.stdout.take().expect("stdout is a pipe");
     let stderr = child.stderr.take().expect("stderr is a pipe");
     (Output::collect(stdout), Output::collect(stderr))
+}
+
+/// Whether a gateway did not start because another test has its UDP port. For port 0, the system chooses a free port of
+/// TCP, and HTTP/3 needs that of UDP with the same number.
+fn is_port_of_another_test(stderr: &str) -> bool {
+    stderr.lines().any(|line| line.contains(": UDP 127.0.0.1:") && line.contains(" is taken by "))
 }
 
 /// Waits until the process ends, at which point its outputs close, and until both have been read to their ends.
