@@ -601,6 +601,9 @@ fn frontends_of_each_family_are_joined_or_ipv6_is_left_out() {
         text.contains("[refused] bind :::443 ssl") && text.contains("its settings differ from those"),
         "{text}"
     );
+    let text = both("http", "bind 127.0.0.1:443\n bind :::443\n default_backend b1", "bind :81");
+    assert!(text.contains("its frontend has one address of IPv4 at this port, too"), "{text}");
+    assert!(text.contains("left out, so its clients cannot connect"), "{text}");
     // Alone, `v6only` keeps IPv4 out.
     let text = both("http", &to(":::80 v6only", "b1"), "bind :81");
     assert!(text.contains("[changed] bind :::80 v6only — HAProxy takes IPv6 only here"), "{text}");

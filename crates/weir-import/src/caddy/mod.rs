@@ -34,6 +34,7 @@ mod world;
 
 use crate::config::{Config, Match, Route as OurRoute, Target};
 use crate::ledger::{Ledger, Piece};
+use crate::shared::families;
 use crate::source::{SourceFile, SourceTree, Unreadable};
 use crate::system::System;
 use crate::yaml::Map;
@@ -125,14 +126,12 @@ fn is_json(file: &SourceFile) -> bool {
 fn translate(adapted: &Adapted, config: &mut Config, ledger: &mut Ledger) {
     let mut listens: Vec<Listen> = adapted.servers.iter().flat_map(|server| server.listens.clone()).collect();
     // Those for all addresses first: where `weir check` refuses another beside one, the public sites stay.
-    listens.sort_by_key(|listen| (!listen.address.starts_with("[::]:"), listen.clone()));
+    let takes_both = |listen: &Listen| listen.address.starts_with("[::]:");
+    listens.sort_by_key(|listen| (!takes_both(listen), listen.clone()));
     listens.dedup();
     let names = adapted.plan.listeners(&listens, config);
-    if listens.iter().any(|listen| listen.address.starts_with("[::]:")) {
-        ledger.note(
-            "listeners: `[::]:PORT` takes IPv6 and IPv4, as Caddy does where no address is named; on a machine without \
-             IPv6, write `0.0.0.0:PORT`",
-        );
+    if listens.iter().any(takes_both) {
+        ledger.note(families::takes_both("Caddy does where no address is named"));
     }
     let (mut upstreams, mut users, mut visited) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
     // With TLS, a name that no site has ends in the handshake already.

@@ -1,5 +1,6 @@
 //! What the parts of the translation share: the ledger, the config that is being built, the files that lines name.
 
+use super::families::Ipv4Port;
 use super::model::Model;
 use super::read::{Line, MARK};
 use crate::config::Config;
@@ -33,8 +34,8 @@ pub(super) struct Cx<'a, 'l, 't> {
     pub(super) ca_base: String,
     /// Networks whose PROXY headers are believed.
     pub(super) trusted: Vec<String>,
-    /// Ports on which frontends listen on all IPv4 addresses, each with its frontend.
-    pub(super) ipv4_ports: Vec<(u16, &'a str)>,
+    /// Where frontends listen for IPv4.
+    pub(super) ipv4_ports: Vec<Ipv4Port<'a>>,
     /// Names of userlists that were translated.
     pub(super) userlists: HashSet<String>,
     /// Those of which a user could be translated.

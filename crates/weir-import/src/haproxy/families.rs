@@ -7,11 +7,15 @@ use super::bind::{Made, binds};
 use super::context::Cx;
 use super::model::Proxy;
 use crate::config::Listener;
+use crate::shared::families::{any_ipv6_port, left_out};
 use std::net::SocketAddrV4;
 
-/// The port of `[::]:80`.
-pub(super) fn ipv6_port(address: &str) -> Option<u16> {
-    address.strip_prefix("[::]:")?.parse().ok()
+/// A port at which a frontend listens for IPv4.
+pub(super) struct Ipv4Port<'a> {
+    port: u16,
+    frontend: &'a str,
+    /// On all addresses, not on one.
+    is_on_all: bool,
 }
 
 fn ipv4_port(address: &str) -> Option<u16> {
@@ -33,7 +37,7 @@ pub(super) fn join_frontends<'a>(cx: &mut Cx<'a, '_, '_>, fronts: &[&Proxy<'a>])
     let mut all: Vec<Proxy<'a>> = fronts.iter().map(|proxy| (*proxy).clone()).collect();
     let mut at = 0;
     while at < all.len() {
-        let ipv6 = ports(&all[at], ipv6_port);
+        let ipv6 = ports(&all[at], any_ipv6_port);
         let is_twin = |other: &Proxy<'a>| {
             ipv4_ports(other).iter().any(|port| ipv6.contains(port)) && has_same_lines(other, &all[at])
         };
@@ -54,10 +58,12 @@ pub(super) fn join_frontends<'a>(cx: &mut Cx<'a, '_, '_>, fronts: &[&Proxy<'a>])
     }
     // Of one address, too: left to `[::]`, its clients would get the lines of that frontend.
     let any_ipv4 = |address: &str| Some(address.parse::<SocketAddrV4>().ok()?.port());
-    cx.ipv4_ports = all
-        .iter()
-        .flat_map(|proxy| ports(proxy, any_ipv4).into_iter().map(|port| (port, proxy.name)))
-        .collect();
+    let ports_of = |proxy: &Proxy<'a>| {
+        let (frontend, on_all) = (proxy.name, ipv4_ports(proxy));
+        let ports = ports(proxy, any_ipv4).into_iter();
+        ports.map(move |port| Ipv4Port { port, frontend, is_on_all: on_all.contains(&port) })
+    };
+    cx.ipv4_ports = all.iter().flat_map(ports_of).collect();
     all
 }
 
@@ -77,7 +83,7 @@ fn has_same_lines(a: &Proxy<'_>, b: &Proxy<'_>) -> bool {
 }
 
 /// Joins `0.0.0.0:80` and `[::]:80` of one proxy into `[::]:80` if their settings are the same. Otherwise, or if
-/// another proxy has `0.0.0.0:80`, refuses `[::]:80`, because Weir's would serve IPv4 too.
+/// another `bind` has IPv4 at the port, refuses `[::]:80`, because Weir's would serve IPv4 too.
 pub(super) fn join_listeners(cx: &mut Cx<'_, '_, '_>, proxy: &Proxy<'_>, made: &mut Vec<Made<'_>>) {
     let on_both = |listener: &Listener| {
         let port = ipv4_port(listener.address.as_deref()?)?;
@@ -94,20 +100,22 @@ pub(super) fn join_listeners(cx: &mut Cx<'_, '_, '_>, proxy: &Proxy<'_>, made: &
     }
     let is_joined = |listener: &Listener| joined.contains(listener);
     made.retain(|made| {
-        let port = made.listener.address.as_deref().and_then(ipv6_port).filter(|_| !is_joined(&made.listener));
+        let port = made.listener.address.as_deref().and_then(any_ipv6_port).filter(|_| !is_joined(&made.listener));
         let Some(port) = port else { return true };
-        let Some((_, other)) = cx.ipv4_ports.iter().find(|(known, _)| *known == port) else {
+        let Some(other) = cx.ipv4_ports.iter().find(|known| known.port == port) else {
             if made.line.has(2, "v6only") {
                 let why = "HAProxy takes IPv6 only here; Weir's listener takes clients of IPv4 too";
                 cx.ledger.changed(made.line.piece, why);
             }
             return true;
         };
-        let whose = match *other == proxy.name {
-            true => "its settings differ from those of IPv4 at this port".to_owned(),
-            false => format!("`{other}` serves IPv4 at this port, with other lines"),
+        let whose = match (other.frontend == proxy.name, other.is_on_all) {
+            (true, true) => "its settings differ from those of IPv4 at this port".to_owned(),
+            (true, false) => "its frontend has one address of IPv4 at this port, too".to_owned(),
+            (false, _) => format!("`{}` serves IPv4 at this port, with other lines", other.frontend),
         };
-        let why = format!("{whose}, but Weir's `[::]:{port}` serves both: left out, so IPv6 clients cannot connect");
+        let clients = if other.is_on_all { "IPv6 clients" } else { "its clients" };
+        let why = left_out(&whose, &format!("[::]:{port}"), clients);
         let nearest = "use the same lines for IPv4 and IPv6 and import again, or bind an address of the machine, such \
                        as `[2001:db8::1]:80`";
         cx.ledger.refused(made.line.piece, why, nearest);

@@ -12,6 +12,7 @@ use super::sample::COUNTERS;
 use crate::ledger::Ledger;
 use crate::proof::patterns::{Front, Line as Shown, Stage, unix_in_workspace};
 use crate::proof::program::{PAIR, Program, Reads, number_after};
+use crate::shared::families::any_ipv6_port;
 use crate::source::{Place, SourceTree, Unreadable};
 use std::collections::{HashMap, HashSet};
 
@@ -137,7 +138,7 @@ pub(super) fn fronts(model: &Model<'_>, proxy: &Proxy<'_>) -> Vec<(Front, String
     for bind in super::bind::binds(proxy) {
         for address in &bind.addresses {
             // The witnesses use IPv4, and the kernel gives IPv4 clients to the other frontend.
-            if super::families::ipv6_port(address).is_some_and(|port| ipv4.contains(&port)) {
+            if any_ipv6_port(address).is_some_and(|port| ipv4.contains(&port)) {
                 continue;
             }
             let Some((host, port)) = address.rsplit_once(':').filter(|_| !address.starts_with("unix:"))

@@ -4,6 +4,7 @@ use super::block::Block;
 use super::context::Cx;
 use super::read::Directive;
 use crate::config::Listener;
+use crate::shared::families::left_out;
 use crate::shared::regex::{Searching, Subject};
 use crate::shared::units::{duration, read_duration};
 use crate::yaml::{Map, Value};
@@ -271,7 +272,11 @@ pub(super) fn join_families<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>])
             let (of_ipv4, of_ipv6) =
                 (owners(servers, &format!("0.0.0.0:{port}")), owners(servers, &format!("[::]:{port}")));
             if of_ipv4.iter().any(|(host, at)| of_ipv6.get(host).is_some_and(|other| other != at)) {
-                apart.push((port, "a name has one server for IPv4 and another for IPv6 at this port"));
+                apart.push((
+                    port,
+                    "a name has one server for IPv4 and another for IPv6 at this port",
+                    SAME_SERVERS,
+                ));
             } else {
                 joined.insert(port);
             }
@@ -281,15 +286,15 @@ pub(super) fn join_families<'a>(cx: &mut Cx<'a, '_>, servers: &mut [Server<'a>])
             match ipv4 {
                 // Left to `[::]`, clients of that address would get the servers of IPv6.
                 None if all().any(is_of_one) => {
-                    apart.push((port, "a server listens on one address of IPv4 at this port"));
+                    apart.push((port, "a server listens on one address of IPv4 at this port", SAME_SERVERS));
                 }
                 None => _ = only_ipv6.insert(format!("[::]:{port}")),
-                Some(ipv4) => apart.push((port, difference(ipv4, ipv6))),
+                Some(ipv4) => apart.push((port, difference(ipv4, ipv6), SAME_OPTIONS)),
             }
         }
     }
-    for (port, what) in apart {
-        leave_ipv6_out(cx, servers, port, what);
+    for (port, what, remedy) in apart {
+        leave_ipv6_out(cx, servers, port, what, remedy);
     }
     tell_only_ipv6(cx, servers, &only_ipv6);
     for port in joined {
@@ -320,17 +325,20 @@ const fn difference(ipv4: (bool, bool, bool), ipv6: (bool, bool, bool)) -> &'sta
     }
 }
 
-/// Refuses `[::]` at a port where IPv4 has other settings, because Weir's `[::]` would serve IPv4 with those of IPv6.
-fn leave_ipv6_out(cx: &mut Cx<'_, '_>, servers: &mut [Server<'_>], port: u16, what: &str) {
+/// What to do where the families differ in options, and where they differ in servers.
+const SAME_OPTIONS: &str = "write the same options in both `listen` lines";
+const SAME_SERVERS: &str = "let the same servers listen for both families";
+
+/// Refuses `[::]` at a port where IPv4 has other settings or servers, because Weir's `[::]` would serve IPv4 with those of IPv6.
+fn leave_ipv6_out(cx: &mut Cx<'_, '_>, servers: &mut [Server<'_>], port: u16, what: &str, remedy: &str) {
     let address = format!("[::]:{port}");
     for server in servers {
         for listen in server.block.own("listen") {
             if listen_address(listen.first()).is_ok_and(|(own, _)| own == address) {
-                let why = format!(
-                    "{what}, but Weir's `{address}` serves both: left out, so IPv6 clients cannot connect"
+                let why = left_out(what, &address, "IPv6 clients");
+                let nearest = format!(
+                    "{remedy} and import again, or listen on an address of the machine, such as `[2001:db8::1]:443`"
                 );
-                let nearest = "write the same options in both `listen` lines and import again, or listen on an address \
-                               of the machine, such as `[2001:db8::1]:443`";
                 cx.ledger.refused(listen.piece, why, nearest);
             }
         }

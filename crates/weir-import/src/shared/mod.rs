@@ -6,6 +6,7 @@
 //! - [`expression`]: expressions of CEL, built without string concatenation.
 //! - [`template`]: texts with variables as texts with placeholders and `{= … }`.
 //! - [`networks`]: addresses and networks.
+//! - [`families`]: listeners of IPv4 and IPv6 at one port.
 //! - [`order`]: keeps another router's order of precedence.
 //! - [`secrets`]: variables for secrets; `protect` moves those that no importer knew.
 //! - [`users`]: users with hashed passwords.
@@ -18,6 +19,7 @@
 
 pub(crate) mod claims;
 pub mod expression;
+pub mod families;
 pub mod filters;
 pub mod json;
 pub mod networks;

@@ -9,14 +9,14 @@ use super::routers::Router;
 use super::tcp;
 use crate::config::{Listener, name_of};
 use crate::ledger::Piece;
+use crate::shared::families;
 use crate::shared::tls as policy;
 use crate::shared::tree::{Fields, Node};
 use crate::yaml::{Map, Value};
 use std::net::SocketAddrV6;
 
-/// The note for entry points that listen on all addresses.
-pub(super) const BOTH_FAMILIES: &str = "listeners: `[::]:PORT` takes IPv6 and IPv4, as Traefik's `:PORT` and \
-                                        `0.0.0.0:PORT` do; on a machine without IPv6, write `0.0.0.0:PORT`";
+/// The addresses of Traefik that take both families.
+pub(super) const BOTH_FAMILIES: &str = "Traefik's `:PORT` and `0.0.0.0:PORT` do";
 
 /// What is known of the listeners.
 pub(super) struct Listeners {
@@ -101,7 +101,7 @@ pub(super) fn complete(cx: &mut Cx<'_, '_>, fixed: &mut Fixed<'_>, routers: &[Ro
             names.push("websecure".to_owned());
         }
     }
-    cx.ledger.note(BOTH_FAMILIES);
+    cx.ledger.note(families::takes_both(BOTH_FAMILIES));
     let mut written = Vec::new();
     for name in names {
         let port = match name.to_ascii_lowercase().as_str() {
@@ -223,7 +223,7 @@ fn keep_single_addresses(cx: &mut Cx<'_, '_>, fixed: &mut Fixed<'_>) {
     };
     let taken: Vec<u16> = fixed.points.iter().filter_map(single).collect();
     for point in &mut fixed.points {
-        let port = point.address.strip_prefix("[::]:").and_then(|port| port.parse::<u16>().ok());
+        let port = families::any_ipv6_port(&point.address);
         let Some(port) = port.filter(|port| taken.contains(port)) else { continue };
         point.address = format!("0.0.0.0:{port}");
         if let Some(piece) = point.piece {

@@ -98,6 +98,7 @@ fn a_name_with_a_server_for_each_family_keeps_that_of_ipv4() {
         ));
         assert!(!text.contains("address: \"[::]") && !text.contains("body: open"), "{text}");
         assert!(text.contains("[refused] listen [::]:80") && text.contains("body: guarded"), "{text}");
+        assert!(text.contains("let the same servers listen for both families and import again"), "{text}");
     }
     // Other names do not matter, and neither does a second server that nginx ignores.
     let text = imported(

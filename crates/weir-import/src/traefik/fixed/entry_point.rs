@@ -4,6 +4,7 @@ use super::super::cx::{list, milliseconds, nothing_else};
 use super::{EntryPoint, Redirect, Tls};
 use crate::config::Config;
 use crate::ledger::{Ledger, Piece};
+use crate::shared::families::takes_both;
 use crate::shared::networks::network;
 use crate::shared::tree::{Entry, Fields, Node};
 use crate::shared::units;
@@ -29,7 +30,7 @@ pub(super) fn entry_point(entry: &Entry, config: &mut Config, ledger: &mut Ledge
         let port = plain.strip_prefix(':').or_else(|| plain.strip_prefix("0.0.0.0:"));
         point.address = port.map_or_else(|| plain.to_owned(), |port| format!("[::]:{port}"));
         if port.is_some() {
-            ledger.note(super::super::listeners::BOTH_FAMILIES);
+            ledger.note(takes_both(super::super::listeners::BOTH_FAMILIES));
         }
         ledger.same(piece);
     }
