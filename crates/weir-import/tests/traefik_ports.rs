@@ -214,11 +214,25 @@ fn of_tcp_routers_for_one_name_the_priority_decides() {
             "{name}: {{ rule: HostSNI(`a.test`), entryPoints: [secure], service: {service}, {more} tls: {{ passthrough: true }} }}"
         )
     };
-    let tcp = format!("{}, {}", router("t", "db", "priority: 1000,"), router("u", "mq", "priority: 2,"));
-    let import = import("secure=:443", "", &tcp);
-    let all = listeners(&import);
-    assert!(all.contains("a.test: { upstream: db") && !all.contains("mq"), "{all}");
-    says(&import, "HostSNI", "changed", "`a.test` belongs to a TCP router that Traefik asks before this one");
+    let (first, last) = (router("t", "db", "priority: 1000,"), router("u", "mq", "priority: 2,"));
+    for tcp in [format!("{first}, {last}"), format!("{last}, {first}")] {
+        let import = import("secure=:443", "", &tcp);
+        let all = listeners(&import);
+        assert!(all.contains("a.test: { upstream: db") && !all.contains("mq"), "{all}");
+        says(
+            &import,
+            "HostSNI",
+            "changed",
+            "`a.test` belongs to a TCP router that Traefik asks before this one",
+        );
+    }
+    // A guarded router that cannot be written does not leave its name to an open one.
+    let guarded = router("t", "db", "priority: 1000, middlewares: [inner],");
+    let allow = "middlewares: { inner: { ipAllowList: { sourceRange: [10.0.0.0/8] } } }";
+    let import =
+        import("secure=:443", "", &format!("{guarded}, {last} }}\n  {allow}\n  serversTransports: {{"));
+    says(&import, "", "refused", "middlewares of a name among others at one port");
+    assert!(import.written().iter().all(|file| !file.text.contains("upstream: mq")), "{}", import.to_text());
 }
 
 #[test]

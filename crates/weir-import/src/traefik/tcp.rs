@@ -14,6 +14,7 @@ use crate::shared::networks::network;
 use crate::shared::tree::{Fields, Node};
 use crate::yaml::{Map, Value};
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 /// A TCP router as read.
 pub(super) struct Router {
@@ -370,8 +371,21 @@ fn one_port(cx: &mut Cx<'_, '_>, point: &str, address: &str, hosts: &TlsHosts, r
             .add(point, Listener { address: Some(address.to_owned()), more, ..Listener::default() });
         return;
     }
-    let mut sni = Map::new();
+    let (mut sni, mut claimed) = (Map::new(), BTreeSet::new());
     for mine in &named {
+        let (ours, theirs): (Vec<&String>, Vec<&String>) =
+            mine.route.hosts.iter().partition(|host| !hosts.has(host));
+        for host in theirs {
+            let why = format!("`{host}` belongs to an HTTP router with TLS, which Traefik asks first");
+            cx.ledger.changed(mine.router.piece, why);
+        }
+        let (free, taken): (Vec<&String>, Vec<&String>) =
+            ours.into_iter().partition(|host| claimed.insert(*host));
+        for host in taken {
+            let why = format!("`{host}` belongs to a TCP router that Traefik asks before this one");
+            cx.ledger.changed(mine.router.piece, why);
+        }
+        // A router that is refused keeps its names: the next one for them may be open.
         if !mine.route.more.is_empty() {
             cx.ledger.refused(
                 mine.router.piece,
@@ -379,21 +393,6 @@ fn one_port(cx: &mut Cx<'_, '_>, point: &str, address: &str, hosts: &TlsHosts, r
                 "listeners.NAME.ip",
             );
             continue;
-        }
-        let (ours, theirs): (Vec<&String>, Vec<&String>) =
-            mine.route.hosts.iter().partition(|host| !hosts.has(host));
-        for host in theirs {
-            let why = format!("`{host}` belongs to an HTTP router with TLS, which Traefik asks first");
-            cx.ledger.changed(mine.router.piece, why);
-        }
-        if ours.is_empty() {
-            continue;
-        }
-        let (taken, free): (Vec<&String>, Vec<&String>) =
-            ours.into_iter().partition(|host| sni.get(host).is_some());
-        for host in taken {
-            let why = format!("`{host}` belongs to a TCP router that Traefik asks before this one");
-            cx.ledger.changed(mine.router.piece, why);
         }
         if free.is_empty() {
             continue;
