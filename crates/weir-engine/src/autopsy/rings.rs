@@ -373,6 +373,7 @@ mod tests {
         assert_eq!(quick.exceeded_by(ms(9)), None);
         assert!(quick.exceeded_by(ms(11)).is_some());
     }
+
     #[test]
     fn a_handful_of_exchanges_has_no_percentile() {
         let ms = Duration::from_millis;

@@ -335,6 +335,7 @@ mod tests {
             assert_eq!(time(Duration::from_micros(us)), shown);
         }
     }
+
     #[test]
     fn a_slow_exchange_is_compared_with_as_many_as_there_were() {
         let told = |exceeded| {
